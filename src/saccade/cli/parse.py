@@ -1,0 +1,60 @@
+"""Words of the command line that several verbs share: a size, a triple of numbers, a file of labels."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from saccade.errors import UsageError, check_number
+from saccade.weights.look import read_labels
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A model folder, .safetensors, .npz, timm or HF folder, or a hub id."
+    ),
+]
+Triple = tuple[float, float, float]
+NAMED: dict[str, tuple[Triple, Triple]] = {
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+
+
+def size(text: str | None) -> tuple[int, int] | None:
+    """384 or 224x448 (height x width)."""
+    if text is None:
+        return None
+    sides = text.lower().split("x")
+    if len(sides) not in (1, 2) or not all(s.isascii() and s.isdigit() for s in sides):
+        raise UsageError(
+            f"the image size is {text!r}; expected a side such as 384, or height x width such as 224x448"
+        )
+    for side in sides:
+        check_number("the image size", int(side), 1, 2**14)
+    return int(sides[0]), int(sides[-1])
+
+
+def normalise(text: str | None) -> tuple[Triple, Triple] | None:
+    """half, imagenet, or six numbers: three means and three standard deviations."""
+    if text is None or text in NAMED:
+        return None if text is None else NAMED[text]
+    try:
+        found = [float(word) for word in text.split(",")]
+    except ValueError:
+        found = []
+    if len(found) != 6:
+        raise UsageError(
+            f"normalise is {text!r}; expected half, imagenet, or six numbers: 3 means, 3 deviations"
+        )
+    a, b, c, d, e, f = found
+    return (a, b, c), (d, e, f)
+
+
+def labels(path: Path | None) -> list[str] | None:
+    """One label a line."""
+    if path is None:
+        return None
+    if not path.is_file():
+        raise UsageError(f"there is no file of labels at {str(path)!r}; expected text with one label a line")
+    return read_labels(path)

@@ -1,0 +1,98 @@
+"""Names of models, read by a grammar: vit_b16, vit_b16_384, deit_s16_distilled, r50_vit_b16, resnet18."""
+
+import re
+from dataclasses import replace
+from difflib import get_close_matches
+
+from saccade.errors import UsageError
+from saccade.models.hybrid import HybridConfig
+from saccade.models.resnet import ResNetConfig
+from saccade.models.vit import ViTConfig
+from saccade.nn.block import BlockStyle
+
+Config = ViTConfig | HybridConfig | ResNetConfig
+
+SIZES = {  # width, depth, heads, hidden
+    "ti": (192, 12, 3, 768),  # Touvron et al. 2021 (DeiT), Steiner et al. 2022 (AugReg)
+    "s": (384, 12, 6, 1536),
+    "b": (768, 12, 12, 3072),  # Dosovitskiy et al. 2021, table 1
+    "l": (1024, 24, 16, 4096),
+    "h": (1280, 32, 16, 5120),
+    "g": (1408, 40, 16, 6144),  # Zhai et al. 2022, table 2
+    "G": (1664, 48, 16, 8192),
+}
+STEMS = {  # (name, total stride): units a stage
+    ("r50", 16): (
+        3,
+        4,
+        9,
+    ),  # Dosovitskiy et al. 2021, appendix B: the fourth stage's units moved to the third
+    ("r50", 32): (3, 4, 6, 3),
+    ("r26", 32): (2, 2, 2, 2),  # Steiner et al. 2022
+    ("r", 32): (),
+}
+RESNETS = {"18": ((2, 2, 2, 2), False), "34": ((3, 4, 6, 3), False), "50": ((3, 4, 6, 3), True)}
+EXAMPLES = (
+    *(f"vit_{size}{patch}" for size, patches in
+      {"ti": (16, 4), "s": (16, 32), "b": (16, 32), "l": (16, 32), "h": (14,), "g": (14,), "G": (14,)}.items()
+      for patch in patches),
+    *(f"deit_{size}16{suffix}" for size in ("ti", "s", "b") for suffix in ("", "_distilled")),
+    *(f"dinov2_{size}14{suffix}" for size in ("s", "b", "l") for suffix in ("", "_reg")),
+    "r_vit_ti16", "r26_vit_s32", "r26_vit_b32", "r50_vit_b16", "r50_vit_l32",
+    "resnet18", "resnet34", "resnet50",
+)  # fmt: skip
+"""The names that are published or worth a line in a table; the grammar reads many more."""
+
+_SIZE = "|".join(SIZES)
+GRAMMAR = re.compile(
+    rf"(?:(?P<stem>r|r26|r50)_)?(?P<kind>vit|deit|dinov2)_(?P<size>{_SIZE})(?P<patch>\d{{1,4}})"
+    r"(?P<suffix>_distilled|_reg)?(?:_(?P<height>\d{1,5})(?:x(?P<width>\d{1,5}))?)?"
+)
+RESNET = re.compile(rf"resnet(?P<depth>{'|'.join(RESNETS)})(?P<small>_small)?(?:_(?P<side>\d{{1,5}}))?")
+
+
+def config(name: str, classes: int = 1000) -> Config:
+    """Read a name such as vit_b16, vit_b16_384 or vit_b16_384x512 (size, patch, height x width)."""
+    if match := RESNET.fullmatch(name):
+        layers, bottleneck = RESNETS[match["depth"]]
+        side = int(match["side"] or 224)
+        small = match["small"] is not None
+        return ResNetConfig(
+            layers=layers, bottleneck=bottleneck, classes=classes, image=(side, side), small=small
+        )
+    match = GRAMMAR.fullmatch(name)
+    if match is None or (match["stem"] and match["kind"] != "vit"):
+        raise _unknown(name)
+    kind, patch, suffix = match["kind"], int(match["patch"]), match["suffix"] or ""
+    if (suffix == "_distilled") > (kind == "deit") or (suffix == "_reg") > (kind == "dinov2"):
+        raise _unknown(name)
+    if match["stem"] == "r":  # published as R+Ti/16, but its stem strides 4 and its patches 8 of that
+        patch *= 2
+    width, depth, heads, hidden = SIZES[match["size"]]
+    height = int(match["height"] or (518 if kind == "dinov2" else 224))
+    vit = ViTConfig(
+        image=(height, int(match["width"] or height)),
+        patch=patch,
+        width=width,
+        depth=depth,
+        heads=heads,
+        hidden=hidden,
+        classes=classes,
+        pool={"_distilled": "pair"}.get(suffix, "token+mean" if kind == "dinov2" else "token"),
+        registers=4 if suffix == "_reg" else 0,
+    )
+    if kind == "dinov2":
+        vit = replace(vit, block=BlockStyle(layerscale=1e-5))
+    if not match["stem"]:
+        return vit
+    if (match["stem"], patch) not in STEMS:
+        raise _unknown(name)
+    return HybridConfig(layers=STEMS[match["stem"], patch], vit=vit)
+
+
+def _unknown(name: str) -> UsageError:
+    near = get_close_matches(name, EXAMPLES, n=3)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return UsageError(
+        f"no model is named {name!r}{hint} (names look like vit_b16 or vit_b16_384; see `saccade models`)"
+    )

@@ -1,0 +1,90 @@
+"""A Transformer block, open at its seams (Dosovitskiy et al. 2021, equations 2 and 3).
+
+Whoever needs something between the steps writes its own short loop over them:
+
+    q, k, v = block.attention.split(block.norm1(z))
+    z = block.add1(z, block.attention.join(attend(q, k, v)))
+    z = block.add2(z, block.mlp(block.norm2(z)))
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from saccade.errors import check_number, check_word
+from saccade.nn.attention import Attention, Tokens, Turn, Weight
+from saccade.nn.norm import KINDS, norm
+
+GELU = {"erf": "none", "tanh": "tanh"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockStyle:
+    """How a block computes, its sizes aside."""
+
+    norm: str = "layer"
+    """layer, rms or power."""
+    placement: str = "pre"
+    """pre (ViT, Eq. 2: z + f(norm(z))) or post (Vaswani et al. 2017: norm(z + f(z)))."""
+    eps: float = 1e-6
+    gelu: str = "erf"
+    """erf (exact) or tanh (the approximation that Google's ViT uses)."""
+    layerscale: float = 0.0
+    """First value of a learnt factor per channel on each branch (Touvron et al. 2021b); 0 means none."""
+    dropout: float = 0.0
+    droppath: float = 0.0
+    """Chance to skip a branch, per picture (Huang et al. 2016)."""
+
+    def __post_init__(self) -> None:
+        check_word("norm", self.norm, KINDS)
+        check_word("placement", self.placement, ("pre", "post"))
+        check_word("gelu", self.gelu, GELU)
+        check_number("eps", self.eps, 0, 0.1)
+        for name in ("dropout", "droppath"):
+            check_number(name, getattr(self, name), 0, 0.99)
+
+
+class MLP(nn.Sequential):
+    """Two layers with a GELU between."""
+
+    def __init__(self, width: int, hidden: int, gelu: str = "erf", dropout: float = 0.0) -> None:
+        up, down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        super().__init__(up, nn.GELU(GELU[gelu]), nn.Dropout(dropout), down)
+
+
+class Add(nn.Module):
+    """The residual sum z + y; may scale the branch, drop it in training, normalise after (post-norm)."""
+
+    def __init__(self, width: int, style: BlockStyle) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((width,), style.layerscale)) if style.layerscale else None
+        self.norm = norm(style.norm, width, style.eps) if style.placement == "post" else nn.Identity()
+        self.dropout = nn.Dropout(style.dropout)
+        self.droppath = style.droppath
+
+    def forward(self, z: Tokens, y: Tokens) -> Tokens:
+        y = self.dropout(y) if self.scale is None else self.dropout(y) * self.scale
+        if self.training and self.droppath > 0:
+            keep = 1 - self.droppath
+            y = y * (torch.rand(y.shape[0], 1, 1, device=y.device) < keep).to(y.dtype) / keep
+        return self.norm(z + y)
+
+
+class Block(nn.Module):
+    """Attention, then an MLP, each beside a residual path."""
+
+    def __init__(self, width: int, heads: int, hidden: int, style: BlockStyle | None = None) -> None:
+        super().__init__()
+        style = style or BlockStyle()
+        pre = style.placement == "pre"
+        self.norm1 = norm(style.norm, width, style.eps) if pre else nn.Identity()
+        self.attention = Attention(width, heads)
+        self.add1 = Add(width, style)
+        self.norm2 = norm(style.norm, width, style.eps) if pre else nn.Identity()
+        self.mlp = MLP(width, hidden, style.gelu, style.dropout)
+        self.add2 = Add(width, style)
+
+    def forward(self, z: Tokens, weight: Weight | None = None, turn: Turn | None = None) -> Tokens:
+        z = self.add1(z, self.attention(self.norm1(z), None, weight, turn))  # Eq. 2
+        return self.add2(z, self.mlp(self.norm2(z)))  # Eq. 3

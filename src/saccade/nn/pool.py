@@ -1,0 +1,73 @@
+"""From many tokens to one vector: the class token, a mean, or attention (Zhai et al. 2022, section 3.2)."""
+
+from collections.abc import Callable
+
+import torch
+from einops import repeat
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from saccade.nn.attention import Attention
+from saccade.nn.block import MLP, BlockStyle
+from saccade.nn.norm import norm
+
+KINDS = {
+    "token": 1,
+    "pair": 2,
+    "token+mean": 1,
+    "mean": 0,
+    "mean_norm": 1,
+    "map": 0,
+}
+"""Each way to pool and the number of class tokens it wants in front of the patches:
+
+token: the class token (ViT); pair: class and distillation token (DeiT); token+mean: side by side (DINOv2);
+mean: of the normalised patches (Google's gap); mean_norm: the mean, then the norm (MAE's fine-tuning); map: a
+learnt probe attends to all tokens (big_vision).
+"""
+
+
+class Pool(nn.Module):
+    """Normalise and summarise; `front` tokens stand before the patches."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(
+        self, z: Float[Tensor, "b n d"], norm: Callable[[Tensor], Tensor], front: int
+    ) -> Float[Tensor, "b *pair e"]:
+        match self.kind:
+            case "token":
+                return norm(z[:, 0])
+            case "pair":
+                return norm(z[:, :2])
+            case "mean_norm":
+                return norm(z[:, front:].mean(1))
+            case "token+mean":
+                z = norm(z)
+                return torch.cat([z[:, 0], z[:, front:].mean(1)], dim=-1)
+            case _:
+                return norm(z)[:, front:].mean(1)
+
+
+class AttentionPool(Pool):
+    """A learnt probe asks all tokens, then an MLP beside a residual path."""
+
+    def __init__(self, width: int, heads: int, hidden: int, style: BlockStyle) -> None:
+        super().__init__("map")
+        self.probe = nn.Parameter(torch.randn(width) * width**-0.5)
+        self.attention = Attention(width, heads)
+        self.norm = norm(style.norm, width, style.eps)
+        self.mlp = MLP(width, hidden, style.gelu)
+
+    def forward(
+        self, z: Float[Tensor, "b n d"], norm: Callable[[Tensor], Tensor], front: int
+    ) -> Float[Tensor, "b d"]:
+        y = self.attention(repeat(self.probe, "d -> b 1 d", b=z.shape[0]), context=norm(z))
+        return (y + self.mlp(self.norm(y)))[:, 0]
+
+
+def pool(kind: str, width: int, heads: int, hidden: int, style: BlockStyle) -> Pool:
+    """Build a pool by name."""
+    return AttentionPool(width, heads, hidden, style) if kind == "map" else Pool(kind)

@@ -1,0 +1,28 @@
+"""Stretch a table of positions to another grid, in the ways of those who published it."""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+WAYS = {
+    "antialias": {"mode": "bicubic", "antialias": True, "align_corners": False},  # timm
+    "bicubic": {"mode": "bicubic", "antialias": False, "align_corners": False},  # Hugging Face
+    "bilinear": {
+        "mode": "bilinear",
+        "antialias": False,
+        "align_corners": True,
+    },  # Google: scipy's zoom of order 1
+}
+
+
+def resample(
+    table: Float[Tensor, "rows cols d"], rows: int, cols: int, how: str = "antialias"
+) -> Float[Tensor, "r c d"]:
+    """Stretch to rows x cols; the same grid gives back the table itself."""
+    if not torch.compiler.is_exporting() and tuple(table.shape[:2]) == (rows, cols):
+        return table  # an exported graph has free sizes: it resamples always, which changes nothing here
+    grid = rearrange(table, "r c d -> 1 d r c").float()
+    grid = F.interpolate(grid, size=(rows, cols), **WAYS[how])  # type: ignore[arg-type]
+    return rearrange(grid, "1 d r c -> r c d").to(table.dtype)
