@@ -40,7 +40,10 @@ CASES = [
     ("hf", replace(WIDE, **HF)),
     ("hf", replace(SMALL, **HF, pool="pair")),
     ("hf", replace(SMALL, **HF, prelogits=32, classes=0)),
-    ("hf", replace(SMALL, pool="token+mean", hidden=128, resample="bicubic", block=BlockStyle(layerscale=1.0))),
+    (
+        "hf",
+        replace(SMALL, pool="token+mean", hidden=128, resample="bicubic", block=BlockStyle(layerscale=1.0)),
+    ),
     ("hf", replace(SMALL, pool="token+mean", hidden=128, registers=4, block=BlockStyle(layerscale=1.0))),
     ("saccade", replace(SMALL, position="relative", block=BlockStyle(norm="power"))),
     ("saccade", replace(SMALL, position="learned2d", block=BlockStyle(norm="rms", placement="post"))),
@@ -50,14 +53,22 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("layout", "config"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("layout", "config"), CASES, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_model_survives_the_trip_bit_for_bit(layout, config, tmp_path):
     module = build(config)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn_like(parameter))
     size = module.config.image
-    write(tmp_path / "there", module, Preprocess(size=size), [f"name {i}" for i in range(5)] * (config_classes(module) > 0), layout)
+    write(
+        tmp_path / "there",
+        module,
+        Preprocess(size=size),
+        [f"name {i}" for i in range(5)] * (config_classes(module) > 0),
+        layout,
+    )
     back = load(tmp_path / "there")
     assert config_of(back.module) == config
     before, after = module.state_dict(), back.module.state_dict()

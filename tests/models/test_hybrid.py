@@ -47,8 +47,8 @@ PLACES = {  # Google's name: ours, and how the array is laid out
     "value": ("attention.v", "i h o -> (h o) i"),
     "out": ("attention.out", "h i o -> o (h i)"),
     "LayerNorm_2": ("norm2", ""),
-    "Dense_0": ("mlp.0", "i o -> o i"),
-    "Dense_1": ("mlp.3", "i o -> o i"),
+    "Dense_0": ("mlp.up", "i o -> o i"),
+    "Dense_1": ("mlp.down", "i o -> o i"),
     "encoder_norm": ("norm", ""),
     "head": ("head", "i o -> o i"),
 }

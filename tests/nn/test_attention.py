@@ -246,7 +246,7 @@ def test_a_block_equals_torchs_encoder_layer_on_shared_weights(placement):
     copy_attention(ours.attention, theirs.self_attn)
     norms = (ours.norm1, ours.norm2) if pre else (ours.add1.norm, ours.add2.norm)
     pairs = zip(
-        (ours.mlp[0], ours.mlp[3], *norms),
+        (ours.mlp.up, ours.mlp.down, *norms),
         (theirs.linear1, theirs.linear2, theirs.norm1, theirs.norm2),
         strict=True,
     )

@@ -37,7 +37,7 @@ def test_google_draws_attention_and_mlps_from_xavier_over_the_whole_matrix():
             assert_drawn(layer.weight, (2 / (WIDTH + WIDTH)) ** 0.5)
             assert layer.weight.abs().max() <= (6 / (WIDTH + WIDTH)) ** 0.5  # uniform: it has an edge
             assert layer.bias.eq(0).all()
-        for layer in (block.mlp[0], block.mlp[3]):
+        for layer in (block.mlp.up, block.mlp.down):
             assert_drawn(layer.weight, (2 / (WIDTH + HIDDEN)) ** 0.5)
             assert_drawn(layer.bias, 1e-6)
 

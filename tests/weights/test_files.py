@@ -5,9 +5,11 @@ import io
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -62,8 +64,10 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, canary: Path) -> list[Malice]:
-    return model_files(tmp_path_factory.mktemp("models"), canary)
+def corpus(tmp_path_factory: pytest.TempPathFactory, canary: Path) -> Iterator[list[Malice]]:
+    folder = tmp_path_factory.mktemp("models")
+    yield model_files(folder, canary)
+    shutil.rmtree(folder)  # the bombs take 200 MB, and pytest would keep three generations of them
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +122,6 @@ def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     for name, one in wanted.items():
         assert (found[name].dtype, found[name].shape) == (one.dtype, one.shape), name
         assert bits(found[name]) == bits(one), name
-
-
-# refusals
 
 
 def test_every_damaged_file_is_refused_in_one_sentence_that_names_it(corpus, documents, told):
@@ -228,9 +229,6 @@ def test_a_changed_byte_is_either_harmless_or_refused(place, byte, cut, which):
         assert words.isprintable()
 
 
-# kinds
-
-
 def test_the_kind_is_told_from_the_content_and_never_from_the_name(tmp_path, corpus):
     kinds = {
         "system0.pkl": "pickle",
@@ -261,9 +259,6 @@ def test_a_safetensors_file_is_known_whatever_the_length_of_its_header_looks_lik
     header = json.dumps({"a": entry([0], 0, 0)}).encode().ljust(length)
     (tmp_path / "x.pkl").write_bytes(safetensors(header))
     assert kind(tmp_path / "x.pkl") == "safetensors"
-
-
-# reading
 
 
 def test_what_is_written_is_read_back_bit_for_bit(tmp_path):
@@ -358,9 +353,6 @@ def test_ordinary_json_is_read_and_a_deep_enough_one_too(tmp_path):
     assert read_json(path) == text
     with pytest.raises(ModelError, match=r"config\.json is larger than the 20 bytes"):
         read_json(path, limit=20)
-
-
-# writing
 
 
 def test_the_same_tensors_give_the_same_bytes_in_any_order(tmp_path):

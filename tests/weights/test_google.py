@@ -6,11 +6,11 @@ import torch
 from oracle import google_logits, random_google
 from torch.testing import assert_close
 
+from saccade.data.transform import Preprocess
 from saccade.errors import ModelError, UsageError
 from saccade.models.build import build
 from saccade.models.hybrid import Hybrid
 from saccade.models.vit import ViTConfig
-from saccade.data.transform import Preprocess
 from saccade.weights.load import load, write
 
 KINDS = {
@@ -95,7 +95,10 @@ def test_big_visions_attention_pool_loads_and_is_written_back_bit_for_bit(tmp_pa
     assert "MAPHead_0/probe" in np.load(tmp_path / "map" / "model.npz")
     back = load(tmp_path / "map").module
     assert back.config == config
-    assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), back.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(module.state_dict().values(), back.state_dict().values(), strict=True)
+    )
 
 
 def load_style():

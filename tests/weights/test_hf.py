@@ -7,10 +7,10 @@ import torch
 import transformers as hf
 from torch.testing import assert_close
 
+from saccade.data.transform import Preprocess
 from saccade.models.build import build
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
-from saccade.data.transform import Preprocess
 from saccade.weights.load import load, write
 
 SIZES = {
@@ -96,7 +96,9 @@ def test_the_encoder_of_a_masked_autoencoder_loads_without_its_decoder(tmp_path)
     decoder = {"decoder_hidden_size": 16, "decoder_num_attention_heads": 2, "decoder_num_hidden_layers": 1}
     theirs = randomise(
         hf.ViTMAEForPreTraining(
-            hf.ViTMAEConfig(**sizes, intermediate_size=96, mask_ratio=0.0, decoder_intermediate_size=16, **decoder)
+            hf.ViTMAEConfig(
+                **sizes, intermediate_size=96, mask_ratio=0.0, decoder_intermediate_size=16, **decoder
+            )
         )
     )
     theirs.save_pretrained(tmp_path)
@@ -146,6 +148,8 @@ def test_preprocessing_is_read_from_the_file_beside_the_weights(tmp_path):
 
 def test_preprocessing_survives_the_trip_to_their_layout_and_back(tmp_path):
     config = ViTConfig(width=48, depth=2, heads=4, hidden=96, classes=3, block=BlockStyle(eps=1e-12))
-    for i, sent in enumerate((Preprocess(fit="squash", crop=1.0, interpolation="bilinear"), Preprocess(crop=0.875))):
+    for i, sent in enumerate(
+        (Preprocess(fit="squash", crop=1.0, interpolation="bilinear"), Preprocess(crop=0.875))
+    ):
         write(tmp_path / str(i), build(config), sent, [], "hf")
         assert load(tmp_path / str(i)).preprocess == sent

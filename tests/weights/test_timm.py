@@ -48,7 +48,12 @@ def test_a_class_token_without_a_place_in_the_table_loads(tmp_path):
 def test_preprocessing_is_read_from_their_config(tmp_path):
     write(tmp_path, build(SMALL), Preprocess(size=(32, 32)), [], "timm")
     told = json.loads((tmp_path / "config.json").read_text())
-    told["pretrained_cfg"] |= {"mean": IMAGENET[0], "std": IMAGENET[1], "crop_pct": 0.875, "interpolation": "bilinear"}
+    told["pretrained_cfg"] |= {
+        "mean": IMAGENET[0],
+        "std": IMAGENET[1],
+        "crop_pct": 0.875,
+        "interpolation": "bilinear",
+    }
     (tmp_path / "config.json").write_text(json.dumps(told))
     expected = Preprocess(
         size=(32, 32), crop=0.875, interpolation="bilinear", mean=IMAGENET[0], std=IMAGENET[1]
@@ -65,7 +70,10 @@ def test_preprocessing_is_read_from_their_config(tmp_path):
             lambda t: t.update({"blocks.0.mlp.fc1.bias": torch.ones(7)}),
             r"1 of the wrong shape \(blocks.0.mlp.fc1.bias is 7 instead of 96\)",
         ),
-        (lambda t: t["norm.weight"].fill_(float("nan")), r"1 tensors hold NaN or infinite numbers \(norm.weight\)"),
+        (
+            lambda t: t["norm.weight"].fill_(float("nan")),
+            r"1 tensors hold NaN or infinite numbers \(norm.weight\)",
+        ),
         (lambda t: t.pop("blocks.0.norm1.weight"), r"not numbered without gaps: \[0\] missing"),
         (lambda t: t.pop("patch_embed.proj.weight"), r"has no tensor 'patch_embed.proj.weight'"),
     ],
@@ -80,7 +88,9 @@ def test_what_is_wrong_with_a_file_is_named(damage, words, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "norm", "top1", "top5"), [("vit", None, 73.7, 92.3), ("deit", IMAGENET, 71.2, 90.5)])
+@pytest.mark.parametrize(
+    ("name", "norm", "top1", "top5"), [("vit", None, 73.7, 92.3), ("deit", IMAGENET, 71.2, 90.5)]
+)
 def test_real_weights_reach_their_accuracy_on_the_thousand_pictures(data, name, norm, top1, top5):
     model = saccade.load(data / f"{name}_tiny_patch16_224.fp16.safetensors")
     model.preprocess = replace(model.preprocess, crop=1.0)  # the pictures were cropped when the set was made

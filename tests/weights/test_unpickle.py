@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -54,8 +55,10 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, canary: Path) -> list[Malice]:
-    return model_files(tmp_path_factory.mktemp("models"), canary)
+def corpus(tmp_path_factory: pytest.TempPathFactory, canary: Path) -> Iterator[list[Malice]]:
+    folder = tmp_path_factory.mktemp("models")
+    yield model_files(folder, canary)
+    shutil.rmtree(folder)  # the bombs take 200 MB, and pytest would keep three generations of them
 
 
 def walk(files: list[Malice], folder: Path) -> dict[str, tuple[str, float, int]]:
@@ -142,9 +145,6 @@ def test_the_restricted_process_ends_when_it_does_anything_but_compute(tmp_path,
         f"try:\n    {action}\nfinally:\n    os._exit(0)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=20).returncode == FORBIDDEN
-
-
-# weights that come out
 
 
 def several() -> dict[str, Tensor]:
@@ -258,9 +258,6 @@ def test_the_same_checkpoint_gives_the_same_bytes(tmp_path):
         unpickle(tmp_path / "in.pt", tmp_path / name)
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]
-
-
-# words
 
 
 def test_a_whole_module_is_refused_by_the_name_of_its_class(tmp_path):

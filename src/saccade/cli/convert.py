@@ -12,7 +12,6 @@ from saccade.cli import parse
 from saccade.errors import UsageError, check_word
 from saccade.weights.files import PICKLES, kind
 from saccade.weights.look import THEIRS, locate, look, weights_in
-from saccade.weights.unpickle import unpickle
 
 
 def convert(
@@ -51,6 +50,8 @@ def _readable(path: Path, scratch: Path) -> Path:
     weights = weights_in(path)
     if kind(weights) not in PICKLES:
         return path
+    from saccade.weights.unpickle import unpickle
+
     report = unpickle(weights, scratch / "model.safetensors")
     for name in THEIRS:
         if (weights.parent / name).is_file():

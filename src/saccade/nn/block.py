@@ -10,13 +10,13 @@ Whoever needs something between the steps writes its own short loop over them:
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from saccade.errors import check_number, check_word
 from saccade.nn.attention import Attention, Tokens, Turn, Weight
+from saccade.nn.mlp import FORMS, MLP
 from saccade.nn.norm import KINDS, norm
-
-GELU = {"erf": "none", "tanh": "tanh"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,18 +39,10 @@ class BlockStyle:
     def __post_init__(self) -> None:
         check_word("norm", self.norm, KINDS)
         check_word("placement", self.placement, ("pre", "post"))
-        check_word("gelu", self.gelu, GELU)
+        check_word("gelu", self.gelu, FORMS)
         check_number("eps", self.eps, 0, 0.1)
         for name in ("dropout", "droppath"):
             check_number(name, getattr(self, name), 0, 0.99)
-
-
-class MLP(nn.Sequential):
-    """Two layers with a GELU between."""
-
-    def __init__(self, width: int, hidden: int, gelu: str = "erf", dropout: float = 0.0) -> None:
-        up, down = nn.Linear(width, hidden), nn.Linear(hidden, width)
-        super().__init__(up, nn.GELU(GELU[gelu]), nn.Dropout(dropout), down)
 
 
 class Add(nn.Module):
@@ -59,16 +51,15 @@ class Add(nn.Module):
     def __init__(self, width: int, style: BlockStyle) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.full((width,), style.layerscale)) if style.layerscale else None
-        self.norm = norm(style.norm, width, style.eps) if style.placement == "post" else nn.Identity()
-        self.dropout = nn.Dropout(style.dropout)
-        self.droppath = style.droppath
+        self.norm = norm(style.norm, width, style.eps) if style.placement == "post" else None
+        self.dropout, self.droppath = style.dropout, style.droppath
 
     def forward(self, z: Tokens, y: Tokens) -> Tokens:
-        y = self.dropout(y) if self.scale is None else self.dropout(y) * self.scale
-        if self.training and self.droppath > 0:
-            keep = 1 - self.droppath
-            y = y * (torch.rand(y.shape[0], 1, 1, device=y.device) < keep).to(y.dtype) / keep
-        return self.norm(z + y)
+        y = y if self.scale is None else y * self.scale
+        if self.training:
+            keep = y.new_ones(y.shape[0], 1, 1)
+            y = F.dropout(y, self.dropout) * F.dropout(keep, self.droppath)
+        return z + y if self.norm is None else self.norm(z + y)
 
 
 class Block(nn.Module):

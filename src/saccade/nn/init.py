@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from saccade.nn.attention import Attention
-from saccade.nn.block import MLP
+from saccade.nn.mlp import MLP
 
 NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

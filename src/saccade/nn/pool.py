@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from saccade.nn.attention import Attention
-from saccade.nn.block import MLP, BlockStyle
+from saccade.nn.block import BlockStyle
+from saccade.nn.mlp import MLP
 from saccade.nn.norm import norm
 
 KINDS = {

@@ -112,8 +112,8 @@ def rules(config: Config, embedded: int | None = None, flat: bool = False) -> li
         us, them = f"blocks.{i}", f"Transformer/encoderblock_{i}"
         made += norm(f"{us}.norm1", f"{them}/LayerNorm_0") + norm(f"{us}.norm2", f"{them}/LayerNorm_2")
         made += attention(f"{us}.attention", f"{them}/{ATTENTION}_1", vit.heads)
-        made += dense(f"{us}.mlp.0", f"{them}/MlpBlock_3/Dense_0") + dense(
-            f"{us}.mlp.3", f"{them}/MlpBlock_3/Dense_1"
+        made += dense(f"{us}.mlp.up", f"{them}/MlpBlock_3/Dense_0") + dense(
+            f"{us}.mlp.down", f"{them}/MlpBlock_3/Dense_1"
         )
     made += norm("norm", "Transformer/encoder_norm")
     if vit.pool == "map":
@@ -122,8 +122,8 @@ def rules(config: Config, embedded: int | None = None, flat: bool = False) -> li
             *norm("pool.norm", "MAPHead_0/LayerNorm_0"),
         ]
         made += attention("pool.attention", f"MAPHead_0/{ATTENTION}_0", vit.heads)
-        made += dense("pool.mlp.0", "MAPHead_0/MlpBlock_0/Dense_0") + dense(
-            "pool.mlp.3", "MAPHead_0/MlpBlock_0/Dense_1"
+        made += dense("pool.mlp.up", "MAPHead_0/MlpBlock_0/Dense_0") + dense(
+            "pool.mlp.down", "MAPHead_0/MlpBlock_0/Dense_1"
         )
     made += dense("prelogits.0", "pre_logits") if vit.prelogits else []
     made += dense("head", "head") if vit.classes else []

@@ -60,7 +60,7 @@ def block_rules(i: int, dino: bool) -> list[Rule]:
     for ours, theirs in (("q", "query"), ("k", "key"), ("v", "value")):
         made += renamed(f"{us}.attention.{ours}", f"{them}.attention.attention.{theirs}")
     made += renamed(f"{us}.attention.out", f"{them}.attention.output.dense")
-    made += renamed(f"{us}.mlp.0", f"{them}.{mlp[0]}") + renamed(f"{us}.mlp.3", f"{them}.{mlp[1]}")
+    made += renamed(f"{us}.mlp.up", f"{them}.{mlp[0]}") + renamed(f"{us}.mlp.down", f"{them}.{mlp[1]}")
     if dino:
         made += [Rule((f"{us}.add{n}.scale",), (f"{them}.layer_scale{n}.lambda1",)) for n in (1, 2)]
     return made
@@ -190,7 +190,6 @@ def write_side(config: Config, preprocess: Preprocess, labels: list[str]) -> dic
     )
     sizes = {
         "mlp_ratio": config.hidden // config.width,
-        
         "layerscale_value": style.layerscale,
     }
     labels = labels or [f"LABEL_{i}" for i in range(config.classes)]

@@ -57,7 +57,7 @@ def block_rules(i: int, scale: bool) -> list[Rule]:
     ]
     rules += renamed(f"{us}.norm1", f"{them}.norm1") + renamed(f"{us}.norm2", f"{them}.norm2")
     rules += renamed(f"{us}.attention.out", f"{them}.attn.proj")
-    rules += renamed(f"{us}.mlp.0", f"{them}.mlp.fc1") + renamed(f"{us}.mlp.3", f"{them}.mlp.fc2")
+    rules += renamed(f"{us}.mlp.up", f"{them}.mlp.fc1") + renamed(f"{us}.mlp.down", f"{them}.mlp.fc2")
     if scale:
         rules += [Rule((f"{us}.add{n}.scale",), (f"{them}.ls{n}.gamma",)) for n in (1, 2)]
     return rules

@@ -10,7 +10,6 @@ from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from typing import Any
 
-import saccade
 from saccade.errors import ResourceError
 from saccade.weights.atomic import replacing
 from saccade.weights.child import FORBIDDEN
@@ -65,7 +64,7 @@ def _not_a_pickle(path: Path, what: str) -> Flaw:
 def _run(path: Path, what: str, source: BufferedReader, target: BufferedRandom) -> dict[str, Any]:
     """Start the restricted process with two open files and an empty folder, and return its one line."""
     files = (source.fileno(), target.fileno())
-    root = str(Path(saccade.__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     # -I: neither environment nor current folder decides what is imported; -B: nothing is cached on disk.
     command = [sys.executable, "-I", "-B", "-c", START, root, what, *map(str, files)]
     try:

@@ -1,0 +1,28 @@
+"""The MLP of a block: two linear layers with a GELU (Hendrycks and Gimpel 2016) between."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+FORMS = {"erf": "none", "tanh": "tanh"}
+"""GELU exactly, or by the approximation that Google's ViT is computed with."""
+
+
+class MLP(nn.Module):
+    """Widen, bend, narrow."""
+
+    def __init__(self, width: int, hidden: int, gelu: str = "erf", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.gelu, self.dropout = FORMS[gelu], dropout
+
+    def bend(self, x: Float[Tensor, "*n hidden"]) -> Float[Tensor, "*n hidden"]:
+        """GELU; where no gradient is wanted it overwrites x, the widest tensor of a block, to save time."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return F.gelu(x, approximate=self.gelu)
+        return torch._C._nn.gelu_(x, approximate=self.gelu)  # type: ignore[attr-defined]
+
+    def forward(self, z: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+        x = self.bend(self.up(z))
+        return self.down(F.dropout(x, self.dropout) if self.training else x)
