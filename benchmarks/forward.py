@@ -23,10 +23,8 @@ SIZES = {"vit_ti16": (192, 3, 768), "vit_s16": (384, 6, 1536)}
 
 def theirs(name: str) -> Any:
     width, heads, hidden = SIZES[name]
-    config = transformers.ViTConfig(
-        hidden_size=width, num_attention_heads=heads, intermediate_size=hidden, num_labels=1000
-    )
-    config._attn_implementation = "sdpa"
+    sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": hidden}
+    config = transformers.ViTConfig(**sizes, num_labels=1000, attn_implementation="sdpa")
     return transformers.ViTForImageClassification(config).eval()
 
 
@@ -88,9 +86,8 @@ def main() -> None:
         who, name, batch = options.peak
         print(json.dumps(peak(who, name, int(batch))))
         return
-    print(
-        f"torch {torch.__version__}, transformers {transformers.__version__}, {torch.get_num_threads()} threads"
-    )
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    print(f"{versions}, {torch.get_num_threads()} threads")
     print(
         f"{'model':10}{'batch':>6}{'speed ratio':>13}{'(quartiles)':>15}{'memory, MB: theirs':>20}{'ours':>7}"
     )
@@ -99,10 +96,9 @@ def main() -> None:
             found = sorted(ratios(name, batch, options.rounds if batch == 1 else max(options.rounds // 2, 5)))
             memory = [median(peaks(who, name, batch)) for who in ("theirs", "ours")]
             low, high = found[len(found) // 4], found[-len(found) // 4]
-            print(
-                f"{name:10}{batch:6}{median(found):13.2f}{f'({low:.2f}-{high:.2f})':>15}{memory[0]:20.0f}{memory[1]:7.0f}",
-                flush=True,
-            )
+            spread = f"({low:.2f}-{high:.2f})"
+            told = f"{name:10}{batch:6}{median(found):13.2f}{spread:>15}{memory[0]:20.0f}{memory[1]:7.0f}"
+            print(told, flush=True)
 
 
 if __name__ == "__main__":

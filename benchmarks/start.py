@@ -1,4 +1,4 @@
-"""How long `import saccade` and `saccade --help` take, in fresh processes: the best of several, as the limits ask."""
+"""How long `import saccade` and `saccade --help` take in fresh processes: the best of several."""
 
 import subprocess
 import sys

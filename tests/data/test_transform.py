@@ -137,6 +137,13 @@ def test_pad_keeps_the_whole_picture_and_fills_the_rest_with_the_background():
     assert (pixels[30:] == (10, 20, 30)).all()
 
 
+def test_squash_and_crop_is_the_centre_of_a_larger_squash():
+    array = photo(50, 70)
+    larger = Preprocess(size=(40, 40), fit="squash").view(array)
+    found = Preprocess(size=(32, 32), fit="squash+crop", crop=0.8).view(array)
+    assert np.array_equal(np.asarray(found), np.asarray(larger)[4:36, 4:36])
+
+
 def test_pad_of_a_picture_of_the_right_shape_equals_squash():
     array = photo(60, 80)
     padded, squashed = (Preprocess(size=(30, 40), fit=fit)(array) for fit in ("pad", "squash"))
@@ -287,8 +294,8 @@ def test_undo_refuses_what_is_no_normalised_picture(array, words):
         ({"size": 224}, "size is 224; expected 2 numbers"),
         ({"size": [True, 2]}, r"size is \[True, 2\]; expected 2 numbers"),
         ({"size": None}, "size is None; expected 2 numbers"),
-        ({"fit": "stretch"}, "fit is 'stretch'; expected one of crop, squash, pad"),
-        ({"fit": []}, r"fit is \[\]; expected one of crop, squash, pad"),
+        ({"fit": "stretch"}, r"fit is 'stretch'; expected one of crop, squash, squash[+]crop, pad"),
+        ({"fit": []}, r"fit is \[\]; expected one of crop, squash, squash[+]crop, pad"),
         ({"interpolation": 3}, "interpolation is 3; expected one of nearest, bilinear, bicubic, lanczos"),
         ({"crop": 0}, "crop is 0; expected a number from 0.01 to 1"),
         ({"crop": 1.1}, "crop is 1.1; expected a number from 0.01 to 1"),

@@ -1,4 +1,4 @@
-"""Google's .npz files: logits equal a NumPy implementation of the paper's equations, under all their names."""
+"""Google's .npz files: logits equal a NumPy implementation of the equations, under all their names."""
 
 import numpy as np
 import pytest

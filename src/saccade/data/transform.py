@@ -22,7 +22,7 @@ IMAGENET: tuple[Triple, Triple] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and std of ImageNet's training pictures: DeiT, DINOv2, MAE, most ResNets."""
 HALF: tuple[Triple, Triple] = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 """Maps 0..255 to -1..1: Google's ViTs."""
-FITS = ("crop", "squash", "pad")
+FITS = ("crop", "squash", "squash+crop", "pad")
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -94,9 +94,10 @@ class Preprocess:
     """Height and width of the result."""
     fit: str = "crop"
     """crop: cover size / crop, keep the centre (timm). squash: resize straight to size (Hugging Face's ViT).
-    pad: keep everything, fill the rest with the background."""
+    squash+crop: resize straight to size / crop, keep the centre (Hugging Face's DeiT). pad: keep everything,
+    fill the rest with the background."""
     crop: float = 0.9
-    """The fraction of the resized sides that "crop" keeps, timm's crop_pct; the other fits do not use it."""
+    """The fraction of the resized sides that a crop keeps, timm's crop_pct; the other fits do not use it."""
     interpolation: str = "bicubic"
     mean: Triple = HALF[0]
     std: Triple = HALF[1]
@@ -178,7 +179,10 @@ class Preprocess:
             result = Image.new("RGB", (width, height), self.background)
             result.paste(picture.resize((wide, tall), how), ((width - wide) // 2, (height - tall) // 2))
             return result
-        tall, wide = self._covering(picture.height, picture.width)
+        if self.fit == "squash+crop":
+            tall, wide = (round(side / self.crop) for side in self.size)
+        else:
+            tall, wide = self._covering(picture.height, picture.width)
         top, left = round((tall - height) / 2), round((wide - width) / 2)
         if tall * wide <= _ROOMY * height * width:
             whole = picture.resize((wide, tall), how)

@@ -16,7 +16,7 @@ def parameters(module: nn.Module) -> int:
 
 def macs(module: Vision, image: tuple[int, int]) -> int:
     """Multiply-accumulates for one picture, in matrix products, convolutions and attention."""
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    with FlopCounterMode(display=False) as counter:  # it needs gradients to be on, to follow the modules
         module(torch.zeros(1, 3, *image, device=next(module.parameters()).device))
     return counter.get_total_flops() // 2
 

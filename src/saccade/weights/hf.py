@@ -152,11 +152,11 @@ def read_preprocess(side: Mapping[str, Any], config: Config) -> Preprocess:
     whole = edge.get("shortest_edge") if isinstance(edge, Mapping) else edge
     target = (edge["height"], edge["width"]) if whole is None else (whole, whole)
     final = (final["height"], final["width"]) if isinstance(final, Mapping) else (final, final)
-    squash = whole is None or not crops
+    fit = "crop" if whole is not None and crops else "squash+crop" if crops else "squash"
     plain = side.get("do_normalize", True) is False
     return Preprocess(
         size=final if crops else target,
-        fit="squash" if squash else "crop",
+        fit=fit,
         crop=min(1.0, final[0] / target[0]) if crops else 1.0,
         interpolation=FILTERS.get(side.get("resample", 2), "bilinear"),
         mean=(0.0, 0.0, 0.0) if plain else tuple(side.get("image_mean", (0.5, 0.5, 0.5))),
@@ -215,14 +215,14 @@ def write_side(config: Config, preprocess: Preprocess, labels: list[str]) -> dic
 
 def _preprocessor(preprocess: Preprocess) -> dict[str, Any]:
     height, width = preprocess.size
-    crops = preprocess.crop < 1
-    tall, wide = (round(side / preprocess.crop) for side in (height, width))
-    squash = preprocess.fit == "squash"
+    crops = preprocess.fit in ("crop", "squash+crop")
+    tall, wide = (round(side / preprocess.crop) if crops else side for side in (height, width))
+    shortest = {"shortest_edge": min(tall, wide)}
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
-        "size": {"height": tall, "width": wide} if squash else {"shortest_edge": min(tall, wide)},
-        "do_center_crop": crops or not squash,
+        "size": shortest if preprocess.fit == "crop" else {"height": tall, "width": wide},
+        "do_center_crop": crops,
         "crop_size": {"height": height, "width": width},
         "resample": {name: number for number, name in FILTERS.items()}[preprocess.interpolation],
         "do_rescale": True,
