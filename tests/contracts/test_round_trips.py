@@ -36,6 +36,7 @@ CASES = [
     ("timm", replace(SMALL, pool="mean")),
     ("timm", replace(SMALL, registers=4, block=SCALED)),
     ("timm", replace(HYBRID, eps=1e-5)),
+    ("timm", replace(HYBRID, eps=1e-5, layers=())),
     ("hf", replace(SMALL, **HF)),
     ("hf", replace(WIDE, **HF)),
     ("hf", replace(SMALL, **HF, pool="pair")),

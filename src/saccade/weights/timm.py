@@ -29,6 +29,7 @@ SIZE_NAMES = {
     1408: "giant",
     1664: "gigantic",
 }
+BARE = "patch_embed.backbone.conv.weight"  # a stem without stages
 STYLE = BlockStyle(gelu="erf", eps=1e-6)
 
 
@@ -67,9 +68,8 @@ def stem_rules(config: HybridConfig) -> list[Rule]:
     """The convolutional stem of a hybrid."""
     them = "patch_embed.backbone"
     rules = renamed("patches.embedding", "patch_embed.proj")
-    rules += renamed("patches.root", f"{them}.stem.conv", ("weight",)) + renamed(
-        "patches.norm", f"{them}.stem.norm"
-    )
+    root = f"{them}.stem" if config.layers else them
+    rules += renamed("patches.root", f"{root}.conv", ("weight",)) + renamed("patches.norm", f"{root}.norm")
     for b, units in enumerate(config.layers):
         for u in range(units):
             us, it = f"patches.stages.{b}.{u}", f"{them}.stages.{b}.blocks.{u}"
@@ -132,7 +132,7 @@ def read_config(
     )
     if units is None:
         return vit, rules(vit, embedded)
-    factor = shapes["patch_embed.backbone.stem.conv.weight"][0] // 64
+    factor = shapes["patch_embed.backbone.stem.conv.weight" if units else BARE][0] // 64
     config = HybridConfig(
         layers=units, factor=factor, eps=1e-5, vit=vit
     )  # timm's GroupNorm keeps torch's eps
@@ -173,6 +173,8 @@ def write_side(config: Config, preprocess: Preprocess, labels: list[str]) -> dic
 
 
 def _units(shapes: Shapes) -> tuple[int, ...] | None:
+    if BARE in shapes:
+        return ()
     if "patch_embed.backbone.stem.conv.weight" not in shapes:
         return None
     stages: list[int] = []
