@@ -1,7 +1,7 @@
 """Parity with timm on shared random weights, in its own layout.
 
-timm needs torchvision, so this has an environment of its own: `pip install --no-deps timm torchvision==0.28.0`
-beside saccade, then run this file.
+timm needs torchvision, so this has an environment of its own: `pip install --no-deps timm` and
+`torchvision==0.28.0` beside saccade, then run this file.
 """
 
 import json
@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-_library = torch.library.Library(
-    "torchvision", "DEF"
-)  # torchvision's CPU operators do not load; timm needs none
+# torchvision's own operators do not load beside a CPU build of torch; timm needs none of them
+_library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
 for _name in ("nms", "qnms"):
     _schema = f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
     _library.define(_schema)  # type: ignore[no-untyped-call]
