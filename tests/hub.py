@@ -285,5 +285,6 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content[start : cut.after if cut else None])
         if cut and cut.reset:
             self.wfile.flush()
+            time.sleep(0.5)  # a reset throws away what the client has not read yet, and a busy client is slow
             # lingering for no time makes close() send a reset instead of an end
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

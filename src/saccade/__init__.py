@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from saccade.api import create as create
     from saccade.api import load as load
     from saccade.data.transform import Preprocess as Preprocess
+    from saccade.errors import SaccadeError as SaccadeError
     from saccade.types import Prediction as Prediction
 
 __version__ = "0.1.0.dev0"
@@ -16,6 +17,7 @@ _PLACES = {
     "Model": "saccade.api",
     "Prediction": "saccade.types",
     "Preprocess": "saccade.data.transform",
+    "SaccadeError": "saccade.errors",
     "create": "saccade.api",
     "load": "saccade.api",
 }
@@ -30,4 +32,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PLACES])
+    return sorted([*_PLACES, "__version__"])

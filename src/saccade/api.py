@@ -1,7 +1,8 @@
 """The Python face: load or create a model, ask it, keep it."""
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import overload
@@ -9,18 +10,22 @@ from typing import overload
 import numpy as np
 import torch
 from jaxtyping import Float
+from PIL import Image
 from torch import Tensor
 
+from saccade.data.source import Stream
 from saccade.data.transform import Picture, Preprocess
-from saccade.errors import ModelError, UsageError
+from saccade.errors import ModelError, UsageError, check_number, check_word
 from saccade.models import names
 from saccade.models.build import Vision, build
 from saccade.types import Prediction
 from saccade.weights.load import Loaded, write
 from saccade.weights.load import load as load_path
-from saccade.weights.look import locate
+from saccade.weights.look import locate, named
 
 BATCH = 16
+ONE = (str, bytes, Path, np.ndarray, Image.Image, Stream)
+"""What is a single picture; anything else is a list of them."""
 
 
 class Model:
@@ -29,7 +34,7 @@ class Model:
     def __init__(self, module: Vision, preprocess: Preprocess, labels: Sequence[str] = ()) -> None:
         self.module = module.eval()
         self.preprocess = preprocess
-        self.labels = list(labels)
+        self.labels = named(list(labels))
         self.layout = "saccade"
         """Whose layout the weights were read from."""
 
@@ -42,35 +47,49 @@ class Model:
         """The name of a class, or its number in words where nobody named it."""
         return self.labels[index] if self.labels else f"class {index}"
 
+    @overload  # a str is one picture, though Python calls it an iterable of str
+    def predict(self, source: Picture, top: int = 5) -> list[Prediction]: ...  # type: ignore[overload-overlap]
     @overload
-    def predict(self, source: Picture, top: int = 5) -> list[Prediction]: ...
-    @overload
-    def predict(self, source: list[Picture], top: int = 5) -> list[list[Prediction]]: ...
+    def predict(self, source: Iterable[Picture], top: int = 5) -> list[list[Prediction]]: ...
     def predict(
-        self, source: Picture | list[Picture], top: int = 5
+        self, source: Picture | Iterable[Picture], top: int = 5
     ) -> list[Prediction] | list[list[Prediction]]:
         """The likeliest classes of a picture (path, bytes, PIL image, array), or of each in a list."""
-        if not self.module.config.classes:
-            raise ModelError("this model has no head, so it has no classes to choose from; use embed()")
+        self.check_classes()
         if top < 1:
             raise UsageError(f"top is {top}; expected 1 or more")
-        if not isinstance(source, list):
+        if isinstance(source, ONE):
             return self.predict([source], top)[0]
         return [self._ranked(p, top) for p in self._map(source, lambda z: self.module.read(z).softmax(-1))]
 
+    def check_classes(self) -> None:
+        """Refuse to choose from no classes."""
+        if not self.module.config.classes:
+            raise ModelError("this model has no head, so it has no classes to choose from; use embed()")
+
     def embed(self, sources: Iterable[Picture]) -> Float[np.ndarray, "n d"]:
-        """One vector a picture: what the head reads, before the head."""
-        rows = list(self._map(sources, lambda z: self.module.features(z)))
+        """One vector a picture: what the head reads, before the head (of a pair, the class token)."""
+        if isinstance(sources, ONE):
+            raise UsageError("embed was given one picture; expected a list of them, such as [picture]")
+        rows = [row if row.ndim == 1 else row[0] for row in self._map(sources, self.module.features)]
         if not rows:
-            return np.zeros((0, 0), dtype=np.float32)
-        return torch.stack([row if row.ndim == 1 else row[0] for row in rows]).numpy()
+            blank = np.zeros((*self.preprocess.size, 3), dtype=np.uint8)
+            return self.embed([blank])[:0]
+        return torch.stack(rows).numpy()
 
     def save(self, folder: str | Path, layout: str = "saccade") -> Path:
         """Write a model folder; `layout` may also be timm, hf or google. Nothing is overwritten."""
         folder = Path(folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        existed = folder.exists()
+        if existed and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder} exists and is not empty; nothing was written; give another name")
-        write(folder, self.module, self.preprocess, self.labels, layout)
+        try:
+            write(folder, self.module, self.preprocess, self.labels, layout)
+        except BaseException as error:
+            _undo(folder, existed)
+            if isinstance(error, OSError):
+                raise UsageError(f"{folder} cannot be written ({error.strerror}); choose another") from error
+            raise
         return folder
 
     def _map(self, sources: Iterable[Picture], ask: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
@@ -92,6 +111,14 @@ class Model:
         )
 
 
+def _undo(folder: Path, existed: bool) -> None:
+    """Leave no half of a model behind; what is in the folder now was not there before."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        path.unlink()
+    if not existed:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def load(
     source: str | Path,
     *,
@@ -108,8 +135,10 @@ def load(
         patch: another size of patch; the kernel is resampled.
         preprocess, labels: what to use in the place of what stands beside the weights.
     """
-    size = (image, image) if isinstance(image, int) else image
-    loaded: Loaded = load_path(locate(source), size, patch)
+    if patch is not None:
+        check_number("patch", patch, 1, 1024)
+    _check_device(device)
+    loaded: Loaded = load_path(locate(source), _pair(image), patch)
     if labels is not None and len(labels) != loaded.module.config.classes:
         raise UsageError(f"{len(labels)} labels for {loaded.module.config.classes} classes; give one a class")
     model = Model(loaded.module, preprocess or loaded.preprocess, labels or loaded.labels)
@@ -118,10 +147,27 @@ def load(
     return model
 
 
+def _pair(image: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    return (image, image) if isinstance(image, int) else image
+
+
+def _check_device(device: str | torch.device) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        found = str(error).split("\n")[0]
+        raise UsageError(f"device {str(device)!r} cannot be used here ({found}); cpu always can") from error
+
+
 def create(name: str, *, classes: int = 1000, **changes: object) -> Vision:
     """An untrained network by name (`saccade models` lists some); `changes` replace fields of its config."""
     config = names.config(name, classes)
+    for change in changes:
+        check_word(f"a field of {name}", change, [field.name for field in fields(config)])
+    if isinstance(side := changes.get("image"), int):
+        changes["image"] = side, side
     try:
         return build(replace(config, **changes))  # type: ignore[arg-type]
-    except TypeError as error:
-        raise UsageError(f"cannot change {', '.join(changes)} of {name}: {error}") from error
+    except (TypeError, AttributeError) as error:
+        found = ", ".join(f"{field}={value!r}" for field, value in changes.items())
+        raise UsageError(f"cannot make {name} with {found}: {error}") from error

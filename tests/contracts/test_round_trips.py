@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from saccade.data.transform import Preprocess
+from saccade.errors import UsageError
 from saccade.models.build import build, config_of, from_json, to_json
 from saccade.models.hybrid import HybridConfig
 from saccade.models.names import EXAMPLES
@@ -95,3 +96,28 @@ def test_the_same_model_is_written_as_the_same_bytes(tmp_path):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_named_config_survives_json(name):
     assert from_json(to_json(named(name))) == named(name)
+
+
+@pytest.mark.parametrize(
+    ("layout", "config", "words"),
+    [
+        (
+            "timm",
+            replace(SMALL, position="sincos2d"),
+            r"no place for a model like this one \(it differs in position",
+        ),
+        ("hf", replace(SMALL, position="rope2d", **HF), "no place for a model like this one"),
+        ("timm", replace(SMALL, pool="token+mean"), "do not pool by 'token.mean'"),
+        ("hf", replace(SMALL, pool="mean", **HF), "have a class token; pool 'mean' has none"),
+        ("hf", HYBRID, "no layout for a hybrid"),
+        ("timm", ResNetConfig(layers=(1,), bottleneck=False, image=(32, 32)), "a ResNet has no place"),
+        ("timmm", SMALL, "layout is 'timmm', which is not known; did you mean 'timm'"),
+    ],
+)
+def test_what_a_layout_cannot_hold_is_refused_in_words_and_nothing_is_written(
+    layout, config, words, tmp_path
+):
+    module = build(config)
+    with pytest.raises(UsageError, match=words):
+        write(tmp_path / "no", module, Preprocess(size=module.config.image), [], layout)
+    assert not (tmp_path / "no").exists()

@@ -283,13 +283,14 @@ def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(hub, capfd):
 
 def test_a_later_call_goes_on_where_an_earlier_one_stopped(hub):
     hub.push("a/big", {"model.safetensors": BIG})
-    hub.cut("model.safetensors", after=22_000_000, reset=True)
+    hub.cut("model.safetensors", after=22_000_000, reset=True, times=99)
     with pytest.raises(ModelError, match=r"could not be reached for a/big .*what has arrived is kept"):
         fetch("a/big")
+    hub.heal()
     assert (fetch("a/big") / "model.safetensors").read_bytes() == BIG
-    first, second = (one.headers.get("range") for one in hub.asked("GET /store"))
+    first, *_, last = (one.headers.get("range") for one in hub.asked("GET /store"))
     assert first is None
-    assert second in (f"bytes={10 * 2**20}-", f"bytes={20 * 2**20}-")
+    assert last in (f"bytes={10 * 2**20}-", f"bytes={20 * 2**20}-")
 
 
 def test_a_damaged_beginning_is_not_kept_for_the_next_call(hub, tmp_path):

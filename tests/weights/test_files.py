@@ -169,7 +169,7 @@ def test_a_pickle_is_refused_with_the_command_that_reads_it(tmp_path):
     path = tmp_path / "old.pth"
     path.write_bytes(checkpoint(state(tensor(0, (4,), (1,)))))
     with pytest.raises(
-        ModelError, match=r"is a pickle that could run code.*run `saccade convert .*old\.pth`"
+        ModelError, match=r"is a pickle that could run code.*run `saccade convert .*old\.pth --out FOLDER`"
     ):
         tensors(path)
 

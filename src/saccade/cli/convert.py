@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from saccade.cli import parse
-from saccade.errors import UsageError, check_word
-from saccade.weights.files import PICKLES, kind
-from saccade.weights.look import THEIRS, locate, look, weights_in
+from saccade.errors import SaccadeError, check_number, check_word
+
+LAYOUTS = ("saccade", "timm", "hf", "google")
 
 
 def convert(
@@ -22,22 +22,36 @@ def convert(
     to: Annotated[str, typer.Option(help="The layout: saccade, timm, hf or google.")] = "saccade",
     image: Annotated[str | None, typer.Option(help="Another picture size: 384 or 224x448.")] = None,
     patch: Annotated[int | None, typer.Option(help="Another patch size.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="A text file with one label a line.")] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="A text file with one label a line; numbers such as n01440764 in front are dropped."
+        ),
+    ] = None,
     normalise: Annotated[
-        str | None, typer.Option(help="half, imagenet, or 3 means and 3 deviations.")
+        str | None, typer.Option(help="half, imagenet, or 3 means and 3 deviations with commas.")
     ] = None,
 ) -> None:
     """Turn a checkpoint into a model folder: `saccade convert vit.npz --out vit --labels names.txt`."""
-    check_word("layout", to, ("saccade", "timm", "hf", "google"))
-    size, values, names = parse.size(image), parse.normalise(normalise), parse.labels(labels)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists and is not empty; nothing was written; give another name")
-    with TemporaryDirectory() as scratch:
-        path = _readable(locate(source), Path(scratch))
-        look(path)  # refuses a damaged file before torch is imported
-        from saccade.api import load
+    from saccade.cli.note import looked
+    from saccade.weights.look import locate
+    from saccade.weights.source import shown
 
-        model = load(path, image=size, patch=patch, labels=names)
+    check_word("layout", to, LAYOUTS)
+    if patch is not None:
+        check_number("patch", patch, 1, 1024)
+    size, values, names = parse.size(image), parse.normalise(normalise), parse.labels(labels)
+    parse.check_free(out)
+    with TemporaryDirectory() as scratch:
+        given = locate(source)
+        path = _readable(given, Path(scratch))
+        try:
+            looked(path)
+            from saccade.api import load
+
+            model = load(path, image=size, patch=patch, labels=names)
+        except SaccadeError as error:  # the person knows the checkpoint, and not our copy of it
+            raise type(error)(str(error).replace(str(path), shown(given))) from error
         if values is not None:
             model.preprocess = replace(model.preprocess, mean=values[0], std=values[1])
         model.save(out, to)
@@ -47,6 +61,9 @@ def convert(
 
 def _readable(path: Path, scratch: Path) -> Path:
     """The path itself, or for a pickle the safetensors file that a restricted process made of it."""
+    from saccade.weights.files import PICKLES, kind
+    from saccade.weights.look import THEIRS, weights_in
+
     weights = weights_in(path)
     if kind(weights) not in PICKLES:
         return path
@@ -55,7 +72,7 @@ def _readable(path: Path, scratch: Path) -> Path:
     report = unpickle(weights, scratch / "model.safetensors")
     for name in THEIRS:
         if (weights.parent / name).is_file():
-            (scratch / name).write_bytes((weights.parent / name).read_bytes())
+            (scratch / name).symlink_to((weights.parent / name).absolute())
     dropped = f", left out {len(report.dropped)} other entries" if report.dropped else ""
     print(f"{weights.name}: took {report.tensors} tensors of {report.chosen!r}{dropped}", file=sys.stderr)
     return scratch

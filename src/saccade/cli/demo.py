@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saccade.cli.predict import show_table
-from saccade.errors import check_number
+from saccade.errors import UsageError, check_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +23,7 @@ def demo(
 ) -> None:
     """Train a small ViT on handwritten digits, save it and ask it: `saccade demo --epochs 20`."""
     check_number("epochs", epochs, 1, 10_000)
+    folder = _free(out)
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -32,7 +33,6 @@ def demo(
         pictures, digits.target, test_size=0.2, stratify=digits.target, random_state=0
     )
     print(f"scikit-learn's digits: {len(train)} to learn from, {len(test)} to be tested on", file=sys.stderr)
-    folder = _free(out)
     _train(folder, epochs, (train, y_train), (test, y_test))
     samples = _samples(folder / "pictures", test, y_test)
     from saccade.api import load
@@ -44,12 +44,19 @@ def demo(
 
 
 def _free(out: Path) -> Path:
-    """The folder itself, or the first of -2, -3, ... that does not exist."""
+    """Make the folder itself, or the first of -2, -3, ... that does not exist."""
+    if out.name in ("", ".."):
+        raise UsageError(f"the folder to write is {str(out)!r}; expected one with a name of its own")
     path, number = out, 1
-    while path.exists():
-        number += 1
-        path = out.with_name(f"{out.name}-{number}")
-    return path
+    while True:
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+            path = out.with_name(f"{out.name}-{number}")
+        except OSError as error:
+            raise UsageError(f"{path} cannot be made ({error.strerror}); choose another place") from error
 
 
 def _train(

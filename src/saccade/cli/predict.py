@@ -11,34 +11,41 @@ import typer
 
 from saccade.cli.parse import ModelArgument
 from saccade.errors import DataError, UsageError, check_number
-from saccade.weights.look import locate, look
 
 if TYPE_CHECKING:
+    from saccade.data.source import Source
     from saccade.types import Prediction
 
-ENDINGS = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".mpo"}
+ENDINGS = {
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".gif", ".bmp", ".dib",
+    ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm",
+}  # fmt: skip
 
 
 def predict(
     model: ModelArgument,
     pictures: Annotated[
-        list[str], typer.Argument(metavar="PICTURE...", help="Files, folders, or - for a picture on stdin.")
+        list[str], typer.Argument(metavar="PICTURE", help="Files, folders, or - for a picture on stdin.")
     ],
     top: Annotated[int, typer.Option(help="How many classes to name.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line for each class named.")] = False,
 ) -> None:
     """Name what is in pictures: `saccade predict runs/pets cat.jpg holiday/ --top 3`."""
+    from saccade.cli.note import looked
+    from saccade.weights.look import locate
+
     check_number("top", top, 1, 10**6)
     if as_json and as_csv:
         raise UsageError("--json and --csv were both given; choose one")
     sources = list(find(pictures))
     path = locate(model)
-    look(path)  # refuses a damaged file before torch is imported
+    looked(path)  # refuses a damaged file before torch is imported
     from saccade.api import load
 
     network = load(path)
-    answers: list[tuple[str, list[Prediction] | DataError]] = []
+    network.check_classes()
+    answers: Answers = []
     for name, source in sources:
         try:
             answers.append((name, network.predict(source, top)))
@@ -52,14 +59,16 @@ def predict(
         raise typer.Exit(1)
 
 
-def find(words: list[str]) -> Iterator[tuple[str, "Path | bytes"]]:
+def find(words: list[str]) -> Iterator[tuple[str, "Source"]]:
     """The pictures that the words mean, with their names; a folder gives all of its pictures, sorted."""
     for word in words:
         path = Path(word)
+        if not word:
+            raise UsageError("the name of a picture is empty; expected a file, a folder, or - for stdin")
         if word == "-":
-            yield "-", sys.stdin.buffer.read()
+            yield "-", sys.stdin.buffer
         elif path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.name[0] != ".")
+            inside = sorted(p for p in path.rglob("*") if _is_picture(p, path))
             if not inside:
                 raise DataError(
                     f"the folder {word!r} holds no pictures (looked for {', '.join(sorted(ENDINGS))})"
@@ -69,11 +78,17 @@ def find(words: list[str]) -> Iterator[tuple[str, "Path | bytes"]]:
             yield word, path
 
 
+def _is_picture(path: Path, folder: Path) -> bool:
+    """By its ending; what is hidden, and a folder with such an ending, is none."""
+    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return path.suffix.lower() in ENDINGS and not hidden and not path.is_dir()
+
+
 Answers = list[tuple[str, "list[Prediction] | DataError"]]
 
 
 def show_json(answers: Answers) -> None:
-    """A list with one object a picture."""
+    """A list with one object a picture; names are exact, with escapes for what is not ASCII."""
     shown: list[dict[str, object]] = []
     for name, answer in answers:
         if isinstance(answer, DataError):
@@ -81,34 +96,32 @@ def show_json(answers: Answers) -> None:
         else:
             ranked = [{"label": p.label, "score": round(p.score, 6), "index": p.index} for p in answer]
             shown.append({"picture": name, "predictions": ranked})
-    typer.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(shown, indent=2))
 
 
 def show_csv(answers: Answers) -> None:
-    """A line for each class named; pictures that failed have an empty label."""
+    """A line for each class named; a picture that failed has an empty label; odd names are shown escaped."""
+    from saccade.data.source import shown
+
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["picture", "rank", "label", "score", "index"])
     for name, answer in answers:
         if isinstance(answer, DataError):
-            writer.writerow([name, "", "", "", ""])
+            writer.writerow([shown(name), "", "", "", ""])
         else:
-            writer.writerows([name, i, p.label, f"{p.score:.6f}", p.index] for i, p in enumerate(answer, 1))
+            rows = enumerate(answer, 1)
+            writer.writerows([shown(name), i, p.label, f"{p.score:.6f}", p.index] for i, p in rows)
 
 
 def show_table(answers: Answers) -> None:
     """A table for people."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    from saccade.cli.table import table
+    from saccade.data.source import shown
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("picture", overflow="fold")
-    table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("label", overflow="fold")
+    rows = [("picture", "score", "label")]
     for name, answer in answers:
         if isinstance(answer, DataError):
-            table.add_row(escape(name), "", "[red]not read[/red]")
+            rows.append((shown(name), "", "(not read)"))
             continue
-        for i, p in enumerate(answer):
-            table.add_row(escape(name) if i == 0 else "", f"{p.score:.1%}", escape(p.label))
-    Console(highlight=False).print(table)
+        rows += [(shown(name) * (i == 0), f"{p.score:.1%}", p.label) for i, p in enumerate(answer)]
+    typer.echo(table(rows, right=(1,)))

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from saccade.weights.fetch import fetch
-from saccade.weights.look import look
+from saccade.cli.parse import check_free
 
 
 def pull(
@@ -15,8 +14,12 @@ def pull(
     out: Annotated[Path | None, typer.Option(help="Also write it as a model folder of ours.")] = None,
 ) -> None:
     """Fetch a model into the cache and check it: `saccade pull facebook/deit-tiny-patch16-224`."""
+    from saccade.cli.note import looked
+    from saccade.weights.fetch import fetch
+
+    check_free(out)
     folder = fetch(name, revision=revision)
-    look(folder)
+    looked(folder)
     if out is not None:
         from saccade.api import load
 

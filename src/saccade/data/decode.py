@@ -31,6 +31,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_TURNED = (5, 6, 7, 8)  # height and width change places
 
 
 class _Quiet:
@@ -79,7 +80,12 @@ class _Strict(io.BytesIO):
 
 
 def decode(
-    source: Source, *, background: Colour = WHITE, pixels: int = PIXELS, side: int = SIDE
+    source: Source,
+    *,
+    background: Colour = WHITE,
+    pixels: int = PIXELS,
+    side: int = SIDE,
+    enough: tuple[int, int] | None = None,
 ) -> Image.Image:
     """Return the picture as a person would see it, in mode RGB; what cannot be used raises DataError.
 
@@ -91,6 +97,8 @@ def decode(
     Args:
         pixels: The most that is decoded, checked in the header before any memory is taken for them.
         side: The longest height or width; there is no shortest one, 1 x 1 is a picture.
+        enough: A height and a width; a JPEG as large as that at 1/2, 1/4 or 1/8 of its size is so decoded,
+            which is faster. Decoding all of it and shrinking would not give quite the same.
     """
     name, data = read(source)
     kind = recognise(name, data)
@@ -102,6 +110,9 @@ def decode(
             stream = _Strict(data)
             picture = Image.open(stream, formats=(kind,))
             _check_size(name, picture.size, pixels, side)
+            if enough is not None:
+                turned = _orientation(picture) in _TURNED
+                picture.draft(None, enough if turned else enough[::-1])
             stream.strict = kind in ("JPEG", "BMP", "GIF")  # the decoders of the others look behind their end
             picture.load()
             result = _rgb(picture, background, name)
@@ -263,7 +274,8 @@ def _damage(name: str, kind: str, data: bytes, picture: Image.Image | None, erro
 
 def _rows(picture: Image.Image | None) -> str:
     """Say how far a cut JPEG got; a progressive one holds every row from the start, only blurred."""
-    if picture is None or picture.format != "JPEG" or picture.info.get("progressive"):
+    shrunk = getattr(picture, "decoderconfig", ())  # by `enough`: other rows than the file's would be counted
+    if picture is None or picture.format != "JPEG" or picture.info.get("progressive") or shrunk:
         return ""
     box = picture.im.getbbox()  # rows that were never written are still zero
     return f" (about {box[3]} of {picture.height} rows are there)" if box else ""

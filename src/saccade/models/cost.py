@@ -1,11 +1,15 @@
 """What a model costs: parameters and multiply-accumulates, counted from the real module, not run."""
 
+from dataclasses import replace
+from functools import cache
+
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from saccade.models.build import Vision, build
-from saccade.models.names import config
+from saccade.models.hybrid import HybridConfig
+from saccade.models.names import Config, config
 from saccade.models.resnet import ResNetConfig
 
 
@@ -21,17 +25,35 @@ def macs(module: Vision, image: tuple[int, int]) -> int:
     return counter.get_total_flops() // 2
 
 
-def describe(name: str, classes: int = 1000) -> dict[str, int | str | None]:
-    """One row of the table of models; no memory is used, as the module has no numbers."""
-    made = config(name, classes)
+@cache
+def _counted(made: Config) -> tuple[int, int]:
+    """Parameters and multiply-accumulates of a model without numbers."""
     with torch.device("meta"):
         module = build(made).eval()
-    row: dict[str, int | str | None] = {"name": name, "image": module.config.image[0]}
-    if isinstance(module.config, ResNetConfig):
-        row |= {"patch": None, "layers": sum(module.config.layers)}
+    return parameters(module), macs(module, module.config.image)
+
+
+def count(made: Config) -> tuple[int, int]:
+    """The same, from models of one and of two blocks: all blocks cost the same, and counting is slow."""
+    if isinstance(made, ResNetConfig):
+        return _counted(made)
+    vit = made.vit if isinstance(made, HybridConfig) else made
+    short = (replace(vit, depth=depth) for depth in (1, 2))
+    one, two = (_counted(replace(made, vit=v) if isinstance(made, HybridConfig) else v) for v in short)
+    params, macs = (a + (vit.depth - 1) * (b - a) for a, b in zip(one, two, strict=True))
+    return params, macs
+
+
+def describe(name: str, classes: int = 1000) -> dict[str, int | str | None]:
+    """One row of the table of models; no memory is used, as the modules have no numbers."""
+    made = config(name, classes)
+    vit = made.vit if isinstance(made, HybridConfig) else made
+    row: dict[str, int | str | None] = {"name": name, "image": vit.image[0]}
+    if isinstance(vit, ResNetConfig):
+        row |= {"patch": None, "layers": sum(vit.layers)}
         row |= dict.fromkeys(("width", "hidden", "heads", "tokens"))
     else:
-        vit = module.config
         row |= {"patch": vit.patch, "layers": vit.depth, "width": vit.width, "hidden": vit.hidden}
         row |= {"heads": vit.heads, "tokens": vit.grid[0] * vit.grid[1] + vit.front}
-    return {**row, "params": parameters(module), "macs": macs(module, module.config.image)}
+    params, macs = count(made)
+    return {**row, "params": params, "macs": macs}

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from saccade.errors import UsageError
 from saccade.nn.rotary import rotate
 
 Tokens = Float[Tensor, "b n d"]
@@ -55,13 +56,12 @@ def causal(n: int, device: torch.device | None = None) -> Float[Tensor, "1 1 n n
 class Attention(nn.Module):
     """Project to heads, attend, project back (Eq. 4). Cross-attention when `context` is given.
 
-    Its reshapes are torch's own: einops would take a twentieth of the time of a ViT-Ti at batch 1.
-    """
+    Its reshapes are torch's own: einops would take a twentieth of the time of a ViT-Ti at batch 1."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         if width % heads:
-            raise ValueError(f"width {width} does not split into {heads} heads; use a multiple of {heads}")
+            raise UsageError(f"width {width} does not split into {heads} heads; use a multiple of {heads}")
         self.heads = heads
         self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
         self.out = nn.Linear(width, width)

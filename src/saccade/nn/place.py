@@ -6,6 +6,7 @@ from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from saccade.errors import UsageError
 from saccade.nn.attention import Turn, Weight
 from saccade.nn.position import Learned, Position, SinCos1d, Vectors, sincos
 from saccade.nn.resample import resample
@@ -62,7 +63,7 @@ class Rotary(Position):
     def __init__(self, key: int) -> None:
         super().__init__()
         if key % 4:
-            raise ValueError(
+            raise UsageError(
                 f"a head of {key} channels does not split into rows and columns of pairs; use a multiple of 4"
             )
         self.key = key
@@ -76,6 +77,9 @@ KINDS = ("none", "learned", "learned2d", "sincos1d", "sincos2d", "relative", "ro
 
 def position(kind: str, grid: tuple[int, int], width: int, heads: int, how: str) -> Position:
     """Build a position by name for a training grid; each works on any other grid too."""
+    parts = {"learned2d": 2, "sincos1d": 2, "sincos2d": 4}.get(kind, 1)
+    if width % parts:
+        raise UsageError(f"width {width} does not split into {parts} parts, as position {kind!r} wants")
     match kind:
         case "learned":
             return Learned(*grid, width, how)

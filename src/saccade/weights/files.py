@@ -23,7 +23,7 @@ from saccade.weights.strictjson import read_json as read_json
 if TYPE_CHECKING:
     import torch
 
-CONVERT = "run `saccade convert {}`, which reads it in a restricted process"
+CONVERT = "run `saccade convert {} --out FOLDER`, which reads it in a restricted process"
 WANTED = ", where a .safetensors or .npz file or a folder with model.safetensors was expected"
 PICKLES = {
     "torch": "is a torch checkpoint, which is a pickle that could run code",

@@ -6,6 +6,7 @@ are read too. GELU, eps and heads stand in config.json; without one, each kind's
 
 import re
 from collections.abc import Iterable, Mapping
+from math import floor, nextafter
 from typing import Any
 
 import torch
@@ -109,6 +110,8 @@ def read_config(
         raise ModelError(
             "the file has SwiGLU blocks (DINOv2-giant), which are not supported; use a smaller DINOv2"
         )
+    if "encoder.layer.0.lambda_1" in shapes or "embeddings.position_embeddings" not in shapes:
+        raise ModelError("the file is a BEiT or a ViT without a table of positions, which are not supported")
     dino = "encoder.layer.0.layer_scale1.lambda1" in shapes
     teacher = "distillation_classifier.weight" in shapes
     second = "embeddings.distillation_token" in shapes
@@ -157,11 +160,17 @@ def read_preprocess(side: Mapping[str, Any], config: Config) -> Preprocess:
     return Preprocess(
         size=final if crops else target,
         fit=fit,
-        crop=min(1.0, final[0] / target[0]) if crops else 1.0,
+        crop=_crop(final[0], target[0]) if crops else 1.0,
         interpolation=FILTERS.get(side.get("resample", 2), "bilinear"),
         mean=(0.0, 0.0, 0.0) if plain else tuple(side.get("image_mean", (0.5, 0.5, 0.5))),
         std=(1.0, 1.0, 1.0) if plain else tuple(side.get("image_std", (0.5, 0.5, 0.5))),
     )
+
+
+def _crop(final: int, before: int) -> float:
+    """The fraction that leads back to `before` when `final` is divided by it and cut to a whole number."""
+    crop = min(1.0, final / before)
+    return crop if floor(final / crop) >= before else nextafter(crop, 0)
 
 
 def write_side(config: Config, preprocess: Preprocess, labels: list[str]) -> dict[str, Any]:
@@ -216,7 +225,7 @@ def write_side(config: Config, preprocess: Preprocess, labels: list[str]) -> dic
 def _preprocessor(preprocess: Preprocess) -> dict[str, Any]:
     height, width = preprocess.size
     crops = preprocess.fit in ("crop", "squash+crop")
-    tall, wide = (round(side / preprocess.crop) if crops else side for side in (height, width))
+    tall, wide = (floor(side / preprocess.crop) if crops else side for side in (height, width))
     shortest = {"shortest_edge": min(tall, wide)}
     return {
         "image_processor_type": "ViTImageProcessor",

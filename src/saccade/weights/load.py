@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from saccade.data.transform import Preprocess
-from saccade.errors import ModelError, SaccadeError, UsageError, check_word
+from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError, check_word
 from saccade.models import names
 from saccade.models.build import Vision, build, config_of, from_json, to_json
+from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.weights import files, google, hf, timm
-from saccade.weights.look import LABELS, OURS, PREPROCESS, Found, look
+from saccade.weights.claims import check_config, check_depth, check_input
+from saccade.weights.look import LABELS, OURS, PREPROCESS, Found, look, printable
 from saccade.weights.probe import probe
-from saccade.weights.rename import Config, Layout, Rule, examine, save, some, state, uncovered
+from saccade.weights.rename import Config, Layout, Rule, examine, save, some, state
 from saccade.weights.rename import load as renamed
 from saccade.weights.resample import resize
 from saccade.weights.source import shown
@@ -41,7 +43,14 @@ class Loaded:
 def load(path: Path, image: tuple[int, int] | None = None, patch: int | None = None) -> Loaded:
     """Load whatever lies at a path; `image` and `patch` resample it to other sizes of picture and patch."""
     found = look(path)
-    loaded = _ours(found) if found.model is not None else _theirs(found, image)
+    try:
+        loaded = _ours(found) if found.model is not None else _theirs(found, image)
+        check_input(loaded.preprocess, loaded.module.config)
+    except ResourceError:
+        raise
+    except (SaccadeError, ValueError, ArithmeticError) as error:
+        where = shown(found.path)
+        raise ModelError(str(error) if where in str(error) else f"{where}: {error}") from error
     config = config_of(loaded.module)
     if (image or patch) and not isinstance(config, ResNetConfig):
         loaded.module = resize(loaded.module, image, patch)
@@ -65,7 +74,11 @@ def _ours(found: Found) -> Loaded:
             f"{where} is of format {found.model.get('format')!r}; this version reads {FORMAT}; "
             f"update saccade or save the model again"
         )
-    config = from_json(found.model.get("model") or {})
+    if (task := found.model.get("task")) != "classify":
+        raise ModelError(f"{where} is a model for the task {task!r}; this version knows classify")
+    described = found.model.get("model")
+    config = from_json(described if isinstance(described, Mapping) else {})
+    check_depth(config, len(found.headers))
     module = _empty(config)
     expected = {name: tuple(tensor.shape) for name, tensor in state(module).items()}
     examine(where, expected, {name: header.shape for name, header in found.headers.items()})
@@ -99,6 +112,7 @@ def _theirs(found: Found, image: tuple[int, int] | None) -> Loaded:
         )
     shapes = {clean: found.headers[name].shape for name, clean in kept.items()}
     config, rules = _config(where, layout, found.side, shapes, image)
+    check_config(found.side, config.vit if isinstance(config, HybridConfig) else config)
     module = _empty(config)
     expected = save(rules, state(module))
     examine(where, {name: tuple(tensor.shape) for name, tensor in expected.items()}, shapes)
@@ -142,7 +156,8 @@ def _empty(config: names.Config) -> Vision:
 def _fill(module: Vision, tensors: Mapping[str, Tensor]) -> None:
     """Give an empty module its numbers, in fp32."""
     empty = {name: torch.zeros(t.shape) for name, t in module.state_dict().items() if t.numel() == 0}
-    numbers = {name: t.float() if t.is_floating_point() else t for name, t in tensors.items()}
+    # contiguous: a kernel that lies transposed in memory is multiplied with other roundings
+    numbers = {name: (t.float() if t.is_floating_point() else t).contiguous() for name, t in tensors.items()}
     module.load_state_dict({**numbers, **empty}, assign=True)
     module.requires_grad_(True)
 
@@ -161,28 +176,38 @@ def write(
 ) -> None:
     """Write a model as a folder; `layout` is saccade, timm, hf or google (a folder with one .npz)."""
     check_word("layout", layout, ("saccade", *LAYOUTS))
-    config = config_of(module)
-    folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu() for name, tensor in state(module).items()}
-    if layout == "saccade":
-        files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-        files.write_text(folder / PREPROCESS, _text(preprocess.to_json()))
-        files.write_text(folder / LABELS, "".join(f"{label}\n" for label in labels))
-        described = {
-            "format": FORMAT,
-            "task": "classify",
-            "model": to_json(config),
-            "probe": probe(module, preprocess),
-        }
-        files.write_text(folder / OURS, _text(described))
+    if layout != "saccade":
+        _write_theirs(folder, LAYOUTS[layout], config_of(module), tensors, preprocess, labels)
         return
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    files.write_text(folder / PREPROCESS, _text(preprocess.to_json()))
+    files.write_text(folder / LABELS, "".join(f"{printable(label)}\n" for label in labels))
+    described = {"format": FORMAT, "task": "classify", "model": to_json(config_of(module))}
+    files.write_text(folder / OURS, _text({**described, "probe": probe(module, preprocess)}))
+
+
+def _write_theirs(
+    folder: Path,
+    layout: Layout,
+    config: names.Config,
+    tensors: Mapping[str, Tensor],
+    preprocess: Preprocess,
+    labels: list[str],
+) -> None:
     if isinstance(config, ResNetConfig):
-        raise UsageError(f"a ResNet has no place in {layout}'s layout of ViTs; write it as saccade")
-    side, rules = LAYOUTS[layout].write_side(config, preprocess, labels), LAYOUTS[layout].rules(config)
-    if left := uncovered(rules, tensors):
-        raise UsageError(f"{layout}'s layout has no place for {some(left)}; write the model as saccade")
+        raise UsageError(f"a ResNet has no place in {layout.name}'s layout of ViTs; write it as saccade")
+    rules = layout.rules(config)
+    side = layout.write_side(config, preprocess, labels)
+    if left := {name for rule in rules for name in rule.ours} ^ tensors.keys():
+        raise UsageError(
+            f"{layout.name}'s layout has no place for a model like this one (it differs in {some(left)}); "
+            f"write it as saccade"
+        )
     theirs = {name: tensor.contiguous() for name, tensor in save(rules, tensors).items()}
-    if layout == "google":
+    folder.mkdir(parents=True, exist_ok=True)
+    if layout.name == "google":
         google.write_npz(folder / "model.npz", theirs)
     else:
         files.write_safetensors(folder / "model.safetensors", theirs, {"format": "pt"})

@@ -1,16 +1,18 @@
 """What lies at a path, examined before anything of it is believed, and before torch is imported."""
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from saccade.errors import ModelError
-from saccade.weights.fetch import fetch
 from saccade.weights.files import Header, headers, read_json
-from saccade.weights.source import shown
+from saccade.weights.source import open_file, shown
 
 OURS, PREPROCESS, LABELS = "model.json", "preprocess.json", "labels.txt"
 THEIRS = ("config.json", "preprocessor_config.json")
+FILES = {".npz", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".onnx", ".h5", ".gguf"}
+CODE = ("auto_map", "trust_remote_code", "custom_pipelines")
 MOST_LABELS = 2**20
 
 
@@ -27,21 +29,46 @@ class Found:
     """Their config.json and preprocessor_config.json, as one."""
     labels: list[str] = field(default_factory=list)
 
+    @property
+    def code(self) -> list[str]:
+        """The entries by which a config asks for code of its author's to be run; nobody here does."""
+        return [name for name in CODE if self.side.get(name)]
+
 
 def locate(word: str | Path) -> Path:
     """The path of a model: the word itself if it exists, else where the hub's model of that name was put."""
     path, text = Path(word), str(word)
-    if path.exists():
-        return path
+    try:
+        if text and path.exists():
+            return path
+    except (OSError, ValueError) as error:  # a name too long, a folder that may not be entered, a NUL
+        words = getattr(error, "strerror", None) or error
+        raise ModelError(f"{shown(text)!r} cannot be a model ({words}); check the spelling") from error
     prefixed = text.startswith(("hf:", "hf-hub:", "hf_hub:"))
     if not prefixed and (
-        isinstance(word, Path) or text.count("/") != 1 or path.suffix in (".npz", ".safetensors")
+        isinstance(word, Path)
+        or text.count("/") != 1
+        or path.suffix in FILES
+        or path.parent.is_dir()  # runs/dmo is a slip, and no business of the hub's
     ):
         raise ModelError(
-            f"there is no model at {shown(text)}; expected a model folder, a .safetensors or .npz file, "
-            f"or a hub id such as google/vit-base-patch16-224"
+            f"there is no model at {shown(text)!r}{_near(path)}; expected a model folder, a .safetensors or "
+            f".npz file, or a hub id such as google/vit-base-patch16-224 (hf:owner/name where a folder has "
+            f"the owner's name)"
         )
+    from saccade.weights.fetch import fetch
+
     return fetch(text)
+
+
+def _near(path: Path) -> str:
+    """A hint at what lies beside a path that is not there."""
+    try:
+        beside = [p.name for p in path.parent.iterdir() if p.is_dir() or p.suffix in FILES]
+    except OSError:
+        return ""
+    near = get_close_matches(path.name, beside, n=1)
+    return f", did you mean {shown(path.parent / near[0])!r}?" if near else ""
 
 
 def weights_in(path: Path) -> Path:
@@ -80,8 +107,14 @@ def _names(folder: Path) -> list[str]:
 
 
 def printable(label: object) -> str:
-    """A label as it may be shown: control characters (a terminal would obey them) become a visible sign."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(label))[:200]
+    """A label as it may be shown: on one line, control characters (a terminal would obey them) as a sign."""
+    line = " ".join(str(label)[:1000].split())
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)[:200].strip()
+
+
+def named(labels: list[Any]) -> list[str]:
+    """Labels as they may be shown and stored; one that says nothing becomes the number of its class."""
+    return [printable(label) or f"class {i}" for i, label in enumerate(labels)]
 
 
 def read_labels(path: Path) -> list[str]:
@@ -90,21 +123,23 @@ def read_labels(path: Path) -> list[str]:
         return []
     if path.stat().st_size > 64 * MOST_LABELS:
         raise ModelError(f"{shown(path)} is {path.stat().st_size:,} bytes, too much for a list of labels")
+    with open_file(path) as file:
+        data = file.read(64 * MOST_LABELS)
     try:
-        return [
-            printable(line.strip()) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
-        ]
+        lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ModelError(f"{shown(path)} is not UTF-8 text; expected one label a line") from error
+    return [printable(line) for line in lines if line.strip()]
 
 
 def _their_labels(side: dict[str, Any]) -> list[str]:
     """Hugging Face's id2label, or timm's label_names; placeholders such as LABEL_3 are no labels."""
-    listed = side.get("label_names") or (side.get("pretrained_cfg") or {}).get("label_names")
+    cfg = side.get("pretrained_cfg")
+    listed = side.get("label_names") or (cfg.get("label_names") if isinstance(cfg, dict) else None)
     if isinstance(listed, list):
-        return [printable(label) for label in listed[:MOST_LABELS]]
-    named = side.get("id2label")
-    if not isinstance(named, dict) or len(named) > MOST_LABELS:
+        return named(listed[:MOST_LABELS])
+    numbered = side.get("id2label")
+    if not isinstance(numbered, dict) or len(numbered) > MOST_LABELS:
         return []
-    labels = [printable(named.get(str(i), "")) for i in range(len(named))]
+    labels = named([numbered.get(str(i), "") for i in range(len(numbered))])
     return [] if labels == [f"LABEL_{i}" for i in range(len(labels))] else labels

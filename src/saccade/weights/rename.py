@@ -85,12 +85,6 @@ def state(module: nn.Module) -> Tensors:
     return {name: tensor for name, tensor in module.state_dict().items() if tensor.numel()}
 
 
-def uncovered(rules: Iterable[Rule], ours: Iterable[str]) -> list[str]:
-    """Tensors of ours that a table of rules has no place for."""
-    placed = {name for rule in rules for name in rule.ours}
-    return sorted(set(ours) - placed)
-
-
 def some(names: Iterable[str], most: int = 4) -> str:
     """The first few names, and how many more there are."""
     listed = sorted(names)

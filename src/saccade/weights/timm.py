@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from saccade.data.transform import Preprocess
-from saccade.errors import ModelError
+from saccade.errors import ModelError, UsageError
 from saccade.models.hybrid import HybridConfig
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
@@ -152,6 +152,10 @@ def write_side(config: Config, preprocess: Preprocess, labels: list[str]) -> dic
     """The files beside the weights of a folder of timm's hub layout."""
     vit = config.vit if isinstance(config, HybridConfig) else config
     infer.check_style(vit, STYLE, "timm's")
+    if vit.pool == "token+mean":
+        raise UsageError(
+            "timm's ViTs do not pool by 'token+mean' (DINOv2's classifier); write this model as hf"
+        )
     size = SIZE_NAMES.get(vit.width, "custom")
     made = {
         "architecture": f"vit_{size}_patch{vit.patch}_{vit.image[0]}",

@@ -1,0 +1,134 @@
+"""`saccade check`: are these pictures fit to be learnt from?"""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from saccade.data.collection import Collection
+    from saccade.data.inspect import Examination, Place, Twins
+
+MOST = 20
+CLASSES = 40
+
+
+def check(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="Class folders, a manifest, .tar shards or .parquet.")
+    ],
+    kind: Annotated[
+        str, typer.Option(help="What DATA is: auto, folders, manifest, shards, parquet.")
+    ] = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Read the headers only; no look-alikes.")] = False,
+    workers: Annotated[int, typer.Option(help="Threads that decode.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every finding.")] = False,
+) -> None:
+    """Look at every picture before training on it: `saccade check photos`."""
+    from saccade.data.inspect import examine
+    from saccade.data.open import open_images
+    from saccade.errors import check_number
+
+    check_number("workers", workers, 1, 256)
+    found = open_images(data, kind)
+    print(found.told, file=sys.stderr)
+    seen = examine(found, workers, not quick)
+    if as_json:
+        report = {"told": found.told, "warnings": list(found.warnings), **seen.to_json()}
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        typer.echo("\n\n".join(_report(found, seen)))
+    if found.warnings or not seen.sound:
+        raise typer.Exit(1)
+
+
+def _report(found: "Collection", seen: "Examination") -> list[str]:
+    """The parts of the report, each a heading with lines or a table below it."""
+    from saccade.data.collection import plural
+
+    parts = [_balance(seen), _shapes(seen)]
+    if found.warnings:
+        parts.append(_part("notes", list(found.warnings)))
+    if seen.unreadable:
+        lines = [f"{each.place.split}: {each.reason}" for each in seen.unreadable]
+        parts.append(_part(f"{plural(len(lines), 'picture')} that cannot be read", lines))
+    for groups, words in (
+        (seen.contradictions, "the same picture under two labels"),
+        (seen.leaks, "the same picture in two splits"),
+        (seen.duplicates, "the same picture twice"),
+    ):
+        if groups:
+            parts.append(_part(f"{words}: {plural(len(groups), 'group')}", [_twins(each) for each in groups]))
+    parts.append("nothing is wrong with them" if seen.sound and not found.warnings else _verdict(found, seen))
+    return parts
+
+
+def _verdict(found: "Collection", seen: "Examination") -> str:
+    from saccade.data.collection import plural
+
+    counts = [
+        (len(seen.unreadable), "unreadable picture"),
+        (len(seen.contradictions), "contradiction"),
+        (len(seen.leaks), "leak between splits"),
+        (sum(each.exact for each in seen.duplicates), "duplicate"),
+        (len(found.warnings), "note"),
+    ]
+    told = [
+        plural(count, noun) if noun != "leak between splits" else f"{plural(count, 'leak')} between splits"
+        for count, noun in counts
+        if count
+    ]
+    return "found: " + ", ".join(told)
+
+
+def _part(heading: str, lines: list[str]) -> str:
+    more = [f"and {len(lines) - MOST:,} more; --json lists them all"] if len(lines) > MOST else []
+    return "\n  ".join([heading, *lines[:MOST], *more])
+
+
+def _balance(seen: "Examination") -> str:
+    from saccade.cli.table import table
+    from saccade.data.source import shown
+
+    words = list(seen.splits)
+    rows = sorted(seen.balance, key=lambda each: -sum(each.counts.values()))
+    shown_rows = rows if len(rows) <= CLASSES else rows[: CLASSES // 2] + rows[-CLASSES // 2 :]
+    lines = [["class", *words, "unreadable"]]
+    lines += [
+        [shown(each.label), *(f"{each.counts[word]:,}" for word in words), f"{each.unreadable:,}"]
+        for each in shown_rows
+    ]
+    lost = len(seen.unreadable)
+    lines.append(["all", *(f"{count:,}" for count in seen.splits.values()), f"{lost:,}"])
+    text = table(lines, right=range(1, len(words) + 2))
+    left = len(rows) - len(shown_rows)
+    return f"{text}\n({left:,} classes of middling size are not shown; --json lists them)" if left else text
+
+
+def _shapes(seen: "Examination") -> str:
+    from saccade.cli.table import table
+
+    width, height = seen.sizes.width, seen.sizes.height
+    common = ", ".join(f"{w} x {h} ({count:,})" for w, h, count in seen.sizes.common[:3])
+    kinds = ", ".join(f"{word} {count:,}" for word, count in seen.formats.items())
+    modes = ", ".join(f"{word} {count:,}" for word, count in seen.modes.items())
+    rows = [
+        ["width", f"{width[0]} to {width[2]}, median {width[1]}"],
+        ["height", f"{height[0]} to {height[2]}, median {height[1]}"],
+        ["commonest", common],
+        ["formats", kinds],
+        ["modes", modes],
+    ]
+    return table(rows)
+
+
+def _twins(group: "Twins") -> str:
+    def told(place: "Place") -> str:
+        from saccade.data.source import shown
+
+        return f"{place.name} ({place.split}, {shown(place.label)})"
+
+    some = " = " if group.exact else " ~ "
+    more = f" and {len(group.places) - 4} more" if len(group.places) > 4 else ""
+    return some.join(told(place) for place in group.places[:4]) + more

@@ -1,0 +1,81 @@
+"""The model that a recipe starts from: new by name, or somebody's weights with a head for these classes."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from saccade.data.transform import Preprocess
+from saccade.errors import UsageError
+from saccade.models import names
+from saccade.models.build import Vision, build, config_of
+from saccade.models.hybrid import HybridConfig
+from saccade.models.resnet import ResNetConfig
+from saccade.nn.block import BlockStyle
+from saccade.train.recipe import Recipe
+from saccade.weights.load import load
+from saccade.weights.look import locate
+
+
+def is_name(model: str) -> bool:
+    """Is it an architecture by name, rather than somebody's weights?"""
+    return bool(names.GRAMMAR.fullmatch(model) or names.RESNET.fullmatch(model))
+
+
+def prepare(recipe: Recipe, labels: list[str]) -> tuple[Vision, Preprocess, str]:
+    """The module, its preprocessing, and a sentence on what was done."""
+    torch.manual_seed(recipe.seed)
+    if is_name(recipe.model):
+        config = _changed(names.config(recipe.model, len(labels)), recipe)
+        module = build(config)
+        size = module.config.image
+        return module, Preprocess(size=size), f"{recipe.model} from scratch, at {size[0]}x{size[1]} pixels"
+    image = (recipe.image, recipe.image) if recipe.image else None
+    loaded = load(locate(recipe.model), image)
+    config = config_of(loaded.module)
+    if loaded.labels == labels and not recipe.droppath and not recipe.dropout:
+        return loaded.module, loaded.preprocess, f"{recipe.model} with its own head: the classes are the same"
+    fresh = build(_changed(_with_classes(config, len(labels)), recipe))
+    kept = {n: t for n, t in loaded.module.state_dict().items() if not n.startswith(("head.", "prelogits."))}
+    same = loaded.labels == labels
+    if same:
+        kept = loaded.module.state_dict()
+    missing, unexpected = fresh.load_state_dict(kept, strict=False)
+    assert not unexpected
+    assert same or all(name.startswith(("head.", "prelogits.")) for name in missing)
+    before = loaded.module.config.classes
+    told = "its own head" if same else f"a new head for {len(labels)} classes in the place of its {before}"
+    return fresh, loaded.preprocess, f"{recipe.model} with {told}"
+
+
+def freeze_body(module: Vision) -> None:
+    """Only the head learns."""
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name.startswith("head."))
+
+
+def _with_classes(config: names.Config, classes: int) -> names.Config:
+    if isinstance(config, HybridConfig):
+        return replace(config, vit=replace(config.vit, classes=classes, prelogits=0))
+    if isinstance(config, ResNetConfig):
+        return replace(config, classes=classes)
+    return replace(config, classes=classes, prelogits=0)
+
+
+def _changed(config: names.Config, recipe: Recipe) -> names.Config:
+    """The recipe's picture size and regularisation."""
+    image = (recipe.image, recipe.image) if recipe.image else None
+    if isinstance(config, ResNetConfig):
+        return replace(config, image=image or config.image)
+    vit = config.vit if isinstance(config, HybridConfig) else config
+    style: BlockStyle = replace(vit.block, dropout=recipe.dropout, droppath=recipe.droppath)
+    try:
+        vit = replace(vit, image=image or vit.image, block=style)
+    except ValueError as error:
+        raise UsageError(f"{recipe.model} cannot work at {recipe.image} pixels: {error}") from error
+    return replace(config, vit=vit) if isinstance(config, HybridConfig) else vit
+
+
+def parts(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of a module that hold anything."""
+    return {name: tensor for name, tensor in module.state_dict().items() if tensor.numel()}

@@ -1,0 +1,142 @@
+"""A run as a value: which model, on what, how; chosen from the data's size, changed by name, kept as JSON."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from saccade.data.augment import Augment
+from saccade.data.mix import Mix
+from saccade.errors import UsageError, check_number, check_word
+from saccade.values import change
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Optim:
+    """How the weights move."""
+
+    lr: float = 1e-3
+    decay: float = 0.05
+    beta2: float = 0.999
+    clip: float = 1.0
+    layer_decay: float = 1.0
+    """Each layer's learning rate is this times that of the layer above it."""
+    ema: float = 0.0
+    """Decay of a running mean of the weights, which is then what is scored and kept; 0 means none."""
+
+    def __post_init__(self) -> None:
+        check_number("optim.lr", self.lr, 1e-9, 100)
+        check_number("optim.decay", self.decay, 0, 100)
+        check_number("optim.clip", self.clip, 0, 1e9)
+        for name in ("beta2", "ema"):
+            check_number(f"optim.{name}", getattr(self, name), 0, 0.999999)
+        check_number("optim.layer_decay", self.layer_decay, 0.01, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """How long."""
+
+    epochs: int = 30
+    batch: int = 64
+    accumulate: int = 1
+    warmup: float = 0.1
+    """The share of all steps over which the learning rate rises."""
+    patience: int = 0
+    """Epochs without a better score after which training ends early; 0 means never."""
+    save: float = 60.0
+    """Seconds between checkpoints; the most that a crash can cost."""
+
+    def __post_init__(self) -> None:
+        check_number("budget.epochs", self.epochs, 1, 10**6)
+        check_number("budget.batch", self.batch, 1, 10**6)
+        check_number("budget.accumulate", self.accumulate, 1, 10**6)
+        check_number("budget.warmup", self.warmup, 0, 0.9)
+        check_number("budget.patience", self.patience, 0, 10**6)
+        check_number("budget.save", self.save, 0, 10**6)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """Everything that decides a run, the data aside."""
+
+    model: str = "vit_ti16"
+    """A name (`saccade models`), or a model to start from."""
+    image: int = 0
+    """Side of the pictures; 0: the model's own."""
+    freeze: str = "none"
+    """none: everything learns. body: only the head learns (a linear probe, on features computed once)."""
+    droppath: float = 0.0
+    dropout: float = 0.0
+    teacher: str = ""
+    """A larger model whose answers are learnt too."""
+    optim: Optim = field(default_factory=Optim)
+    budget: Budget = field(default_factory=Budget)
+    augment: Augment = field(default_factory=Augment)
+    mix: Mix = field(default_factory=Mix)
+    seed: int = 0
+    val: float = 0.2
+    """The share of the pictures to be scored on, where the data has no split of its own."""
+    bad: float = 0.01
+    """The share of unreadable pictures that is borne."""
+    workers: int = 1
+    precision: str = "fp32"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        check_word("freeze", self.freeze, ("none", "body"))
+        check_word("precision", self.precision, ("fp32", "bf16", "fp16"))
+        check_number("image", self.image, 0, 2**14)
+        for name in ("droppath", "dropout", "bad"):
+            check_number(name, getattr(self, name), 0, 0.99)
+        check_number("val", self.val, 0.01, 0.9)
+        check_number("workers", self.workers, 0, 256)
+        check_number("seed", self.seed, 0, 2**31)
+
+
+def choose(pictures: int, started: bool, side: int) -> tuple[Recipe, str]:
+    """A sensible recipe for so many training pictures of that side, and the reason in a sentence."""
+    small = side <= 64
+    augment = (
+        Augment(pad=max(side // 8, 1), flip=0.5)
+        if small
+        else Augment(crop=(0.5, 1.0) if started else (0.3, 1.0))
+    )
+    if started:
+        epochs = 30 if pictures < 1000 else 15 if pictures < 20_000 else 8
+        made = Recipe(
+            optim=Optim(lr=2e-4 if pictures < 1000 else 3e-4, layer_decay=0.75),
+            budget=Budget(epochs=epochs, batch=16 if pictures < 1000 else 32),
+            augment=augment,
+            mix=Mix(smoothing=0.1),
+            droppath=0.05,
+        )
+        return made, f"fine-tuning on {pictures:,} pictures: few epochs, smaller steps near the input"
+    if pictures < 1000:
+        budget, policy = Budget(epochs=100, batch=32), "trivial"
+    elif pictures < 20_000:
+        budget, policy = Budget(epochs=60, batch=64), "trivial"
+    else:
+        budget, policy = Budget(epochs=20, batch=128), "trivial"
+    made = Recipe(
+        optim=Optim(lr=1e-3, ema=0.99 if pictures < 20_000 else 0.999),
+        budget=budget,
+        augment=replace(augment, policy=policy),
+        mix=Mix(mixup=0.2, cutmix=0.5, smoothing=0.1) if pictures >= 1000 else Mix(smoothing=0.1),
+        droppath=0.1,
+    )
+    return (
+        made,
+        f"from scratch on {pictures:,} pictures: strong augmentation, as a ViT knows nothing of pictures yet",
+    )
+
+
+def override(recipe: Recipe, changes: Iterable[str]) -> Recipe:
+    """Set fields as typed after --set: `optim.lr=3e-4`, `budget.epochs=10`."""
+    for text in changes:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set was given {text!r}; expected name=value, for example optim.lr=3e-4")
+        try:
+            recipe = change(recipe, name.strip(), value.strip())
+        except ValueError as error:
+            raise UsageError(f"cannot set {name}: {error}") from error
+    return recipe

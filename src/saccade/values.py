@@ -1,0 +1,80 @@
+"""Frozen dataclasses of numbers and words as JSON, and changed by name: a variant is a value, so is a run."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from difflib import get_close_matches
+from typing import Any, TypeVar, get_args, get_origin
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """Numbers, words, lists and objects only."""
+    return asdict(value)
+
+
+def from_json(kind: type[T], found: Any) -> T:
+    """The dataclass `kind` that `to_json` wrote; a wrong name or type is a ValueError in words."""
+    if not isinstance(found, Mapping):
+        raise ValueError(f"found {found!r} where {kind.__name__} has a set of fields")
+    known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
+    for name in found:
+        check_field(kind, name)
+    return kind(**{name: _value(name, known[name], value) for name, value in found.items()})
+
+
+def check_field(kind: type, name: str) -> None:
+    """Refuse a name that is no field of `kind`, and name the nearest."""
+    known = [field.name for field in fields(kind)]
+    if name not in known:
+        near = get_close_matches(str(name), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f" (it has {', '.join(known)})"
+        raise ValueError(f"{kind.__name__} has no field {name!r}{hint}")
+
+
+def change(value: T, name: str, text: str) -> T:
+    """Set one field, named as `optim.lr`, from text as a person types it."""
+    first, _, rest = name.partition(".")
+    check_field(type(value), first)
+    now = getattr(value, first)
+    if rest and not is_dataclass(now):
+        raise ValueError(f"{first} of {type(value).__name__} is {now!r} and has no field {rest!r}")
+    if is_dataclass(now) and not rest:
+        inner = ", ".join(f"{first}.{field.name}" for field in fields(now))
+        raise ValueError(f"{first} is a group of fields; set one of {inner}")
+    return replace(value, **{first: change(now, rest, text) if rest else _parse(first, now, text)})  # type: ignore[type-var]
+
+
+def _parse(name: str, now: Any, text: str) -> Any:
+    try:
+        match now:
+            case bool():
+                return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
+                    text.lower()
+                ]
+            case int():
+                return int(text)
+            case float():
+                return float(text)
+            case tuple():
+                kind = type(now[0]) if now else int
+                return tuple(kind(part) for part in text.strip("()[]").split(","))
+            case _:
+                return text
+    except (ValueError, KeyError):
+        told = type(now).__name__
+        raise ValueError(f"{name} is {told} (now {now!r}), so it cannot become {text!r}") from None
+
+
+def _value(name: str, wanted: Any, value: Any) -> Any:
+    if is_dataclass(wanted) and isinstance(wanted, type):
+        return from_json(wanted, value)
+    if get_origin(wanted) is tuple:
+        inner = get_args(wanted)
+        if isinstance(value, list | tuple) and (inner[-1] is Ellipsis or len(value) == len(inner)):
+            return tuple(_value(name, inner[0], item) for item in value)
+    elif wanted is float and type(value) is int:
+        return float(value)
+    elif type(value) is wanted:
+        return value
+    raise ValueError(f"{name} is {value!r}; expected {wanted.__name__ if type(wanted) is type else wanted}")

@@ -1,0 +1,41 @@
+import pytest
+from terminal import run
+
+from saccade.api import load
+
+
+def test_the_demo_trains_saves_and_answers_and_never_overwrites(tmp_path):
+    for name in ("x", "x-2"):
+        done = run("demo", "--epochs", "1", "--out", tmp_path / "x")
+        assert done.code == 0, done.err
+        assert done.out.splitlines()[-1] == str(tmp_path / name)
+        assert "epoch   1/1" in done.err
+        model = load(tmp_path / name)
+        assert model.labels == [f"digit {i}" for i in range(10)]
+        pictures = sorted((tmp_path / name / "pictures").iterdir())
+        assert len(pictures) == 6
+        assert str(pictures[0]) in done.out
+    again = run("predict", tmp_path / "x", tmp_path / "x" / "pictures", "--top", "2")
+    told = run("predict", tmp_path / "x-2", tmp_path / "x-2" / "pictures", "--top", "2")
+    assert again.out.replace("/x/", "/x-2/").split() == told.out.split()
+
+
+@pytest.mark.slow
+def test_the_demo_learns_the_digits(tmp_path):
+    done = run("demo", "--out", tmp_path / "x")
+    last = [line for line in done.err.splitlines() if line.startswith("epoch")][-1]
+    assert float(last.split("right ")[1].split("%")[0]) > 90
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--epochs", "0"], "epochs is 0; expected a number from 1 to 10000"),
+        (["--out", ""], "the folder to write is '.'; expected one with a name of its own"),
+        (["--out", "/"], "the folder to write is '/'; expected one with a name of its own"),
+        (["--out", "/dev/null/x"], "/dev/null/x cannot be made (Not a directory); choose another place"),
+    ],
+)
+def test_a_demo_that_cannot_be_saved_is_refused_before_it_trains(words, told):
+    done = run("demo", *words)
+    assert (done.code, done.out, done.err) == (2, "", f"error: {told}\n")

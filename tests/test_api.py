@@ -1,0 +1,240 @@
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from terminal import NAMES, picture, small
+
+import saccade
+from saccade.data.transform import Preprocess
+from saccade.errors import DataError, ModelError, UsageError
+
+
+@pytest.fixture
+def photo(tmp_path):
+    return picture(tmp_path / "photo.png")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return small().save(tmp_path_factory.mktemp("api") / "model")
+
+
+def test_the_public_names_are_few_and_come_when_they_are_called():
+    assert dir(saccade) == [
+        "Model",
+        "Prediction",
+        "Preprocess",
+        "SaccadeError",
+        "__version__",
+        "create",
+        "load",
+    ]
+    for name in dir(saccade):
+        assert getattr(saccade, name) is not None
+    with pytest.raises(AttributeError, match=r"saccade has no 'laod'; it has Model, Prediction"):
+        saccade.laod  # noqa: B018
+    assert saccade.SaccadeError.exit_code == 2
+
+
+@pytest.mark.slow
+def test_importing_all_names_works_in_a_fresh_process():
+    code = "from saccade import *; print(load, create)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).returncode == 0
+
+
+def test_predictions_are_sorted_probabilities(folder, photo):
+    best = saccade.load(folder).predict(photo, top=5)
+    assert sum(p.score for p in best) == pytest.approx(1, abs=1e-5)
+    assert [p.score for p in best] == sorted((p.score for p in best), reverse=True)
+    assert [p.label for p in best] == [NAMES[p.index] for p in best]
+    assert isinstance(best[0], saccade.Prediction)
+
+
+def test_every_kind_of_picture_gives_the_same_answer(folder, photo):
+    model = saccade.load(folder)
+    opened = Image.open(photo)
+    kinds = [
+        photo,
+        str(photo),
+        photo.read_bytes(),
+        io.BytesIO(photo.read_bytes()),
+        opened,
+        np.asarray(opened),
+    ]
+    answers = [model.predict(kind) for kind in kinds]
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_a_list_gives_a_list_of_answers_and_a_single_picture_one(folder, tmp_path):
+    model = saccade.load(folder)
+    photos = [picture(tmp_path / f"{i}.png", i) for i in range(20)]  # more than one batch
+    alone = [model.predict(photo, top=2) for photo in photos]
+    for several in (photos, tuple(photos), iter(photos)):
+        together = model.predict(several, top=2)
+        assert [[p.index for p in one] for one in together] == [[p.index for p in one] for one in alone]
+        assert [one[0].score for one in together] == pytest.approx([one[0].score for one in alone], abs=1e-6)
+    assert model.predict([]) == []
+
+
+@pytest.mark.parametrize("top", [0, -3])
+def test_top_must_be_positive(folder, photo, top):
+    with pytest.raises(UsageError, match=f"top is {top}; expected 1 or more"):
+        saccade.load(folder).predict(photo, top=top)
+
+
+def test_what_is_no_picture_is_told_in_words(folder, tmp_path):
+    model = saccade.load(folder)
+    with pytest.raises(DataError, match="there is no file"):
+        model.predict(tmp_path / "none.png")
+    with pytest.raises(DataError, match="expected uint8 RGB of shape"):
+        model.predict(np.zeros((4, 4)))
+
+
+def test_embeddings_are_rows_of_numbers(folder, tmp_path):
+    model = saccade.load(folder)
+    photos = [picture(tmp_path / f"{i}.png", i) for i in range(18)]
+    rows = model.embed(photos)
+    assert (rows.shape, rows.dtype) == ((18, 32), np.float32)
+    np.testing.assert_allclose(rows[17], model.embed([photos[17]])[0], atol=1e-5)
+    assert model.embed([]).shape == (0, 32)
+    with pytest.raises(UsageError, match=r"embed was given one picture; expected a list of them"):
+        model.embed(str(photos[0]))
+
+
+@pytest.mark.parametrize(
+    ("change", "width"),
+    [
+        ({}, 32),
+        ({"pool": "pair"}, 32),
+        ({"pool": "token+mean"}, 64),
+        ({"pool": "mean"}, 32),
+        ({"classes": 0}, 32),
+    ],
+    ids=str,
+)
+def test_an_embedding_is_one_vector_whatever_the_pool(change, width, photo):
+    model = small(**change)
+    assert model.embed([photo]).shape == (1, width)
+    assert model.embed([]).shape == (0, width)
+
+
+def test_a_pair_of_heads_answers_with_probabilities(photo, tmp_path):
+    model = small(pool="pair")
+    best = model.predict(photo)
+    assert sum(p.score for p in best) == pytest.approx(1, abs=1e-5)
+    assert saccade.load(model.save(tmp_path / "pair")).predict(photo) == best
+
+
+def test_a_model_without_a_head_embeds_but_does_not_predict(photo, tmp_path):
+    model = saccade.load(small(classes=0).save(tmp_path / "headless"))
+    assert model.embed([photo]).shape == (1, 32)
+    with pytest.raises(ModelError, match=r"no classes to choose from; use embed\(\)"):
+        model.predict(photo)
+
+
+@pytest.mark.parametrize("layout", ["saccade", "timm", "hf"])
+def test_a_saved_model_gives_identical_logits(layout, tmp_path):
+    model = small()
+    image = torch.randn(2, 3, 32, 32)
+    assert model.save(str(tmp_path / "there"), layout) == tmp_path / "there"
+    back = saccade.load(tmp_path / "there")
+    assert back.layout == layout
+    with torch.inference_mode():
+        assert torch.equal(back.module(image), model.module(image))
+    assert not back.module.training
+
+
+def test_saving_never_overwrites(folder, tmp_path):
+    with pytest.raises(UsageError, match="exists and is not empty; nothing was written"):
+        small().save(folder)
+    (tmp_path / "file").write_text("work")
+    with pytest.raises(UsageError, match="exists and is not empty"):
+        small().save(tmp_path / "file")
+    with pytest.raises(UsageError, match="cannot be written"):
+        small().save(tmp_path / "file" / "below")
+    with pytest.raises(UsageError, match="layout is 'onnx', which is not known"):
+        small().save(tmp_path / "onnx", "onnx")
+    with pytest.raises(UsageError, match="would answer wrongly there"):
+        small().save(tmp_path / "google", "google")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_labels_are_kept_on_one_line_and_never_empty(tmp_path):
+    model = saccade.Model(small().module, Preprocess(size=(32, 32)), ["a\nb", "", " c ", "\x1b[31m", "e"])
+    assert model.labels == ["a b", "class 1", "c", "\N{REPLACEMENT CHARACTER}[31m", "e"]
+    assert saccade.load(model.save(tmp_path / "labels")).labels == model.labels
+    assert saccade.Model(small().module, Preprocess(size=(32, 32))).label(3) == "class 3"
+
+
+def test_load_takes_another_size_of_picture_and_patch(folder, photo):
+    wide = saccade.load(folder, image=(32, 64))
+    assert wide.module.config.image == wide.preprocess.size == (32, 64)
+    assert saccade.load(folder, image=64).preprocess.size == (64, 64)
+    assert saccade.load(folder, image=64, patch=16).module.config.grid == (4, 4)
+    assert len(wide.predict(photo)) == 5
+    for patch in (0, -1, 5000):
+        with pytest.raises(UsageError, match=f"patch is {patch}; expected a number from 1 to 1024"):
+            saccade.load(folder, patch=patch)
+    with pytest.raises(UsageError, match="not a whole number of 8-pixel patches"):
+        saccade.load(folder, image=33)
+
+
+def test_load_takes_another_preprocessing_and_other_labels(folder, photo):
+    other = Preprocess(size=(32, 32), fit="squash")
+    model = saccade.load(folder, preprocess=other, labels=list("abcde"))
+    assert model.preprocess == other
+    assert {p.label for p in model.predict(photo)} == set("abcde")
+    with pytest.raises(UsageError, match="2 labels for 5 classes; give one a class"):
+        saccade.load(folder, labels=["a", "b"])
+
+
+def test_load_refuses_a_device_that_is_not_there(folder):
+    assert saccade.load(folder, device="cpu").device == torch.device("cpu")
+    for device in ("cuda:99", "nonsense"):
+        with pytest.raises(UsageError, match=f"device '{device}' cannot be used here"):
+            saccade.load(folder, device=device)
+
+
+@pytest.mark.parametrize("name", ["", "no/such/model", "x.safetensors", "a\0b", "x" * 9999, "missing.pth"])
+def test_a_model_that_is_not_there_is_told_in_words(name):
+    with pytest.raises(ModelError, match=r"there is no model at|cannot be a model"):
+        saccade.load(name)
+
+
+def test_a_created_model_is_untrained_and_has_the_classes_asked_for():
+    vit = saccade.create("vit_ti16", classes=7, depth=2, image=64)
+    assert vit(torch.zeros(1, 3, 64, 64)).shape == (1, 7)
+    assert vit.config.depth == 2
+    assert saccade.create("resnet18", classes=3).config.classes == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
+        ("vit_b_16", {}, "no model is named 'vit_b_16'; did you mean 'vit_b16'"),
+        ("", {}, "no model is named ''"),
+        ("vit_b16", {"widht": 3}, "a field of vit_b16 is 'widht', which is not known; did you mean 'width'"),
+        ("vit_b16", {"width": 0}, "width is 0; expected a number from 1 to"),
+        ("vit_b16", {"width": "3"}, "cannot make vit_b16 with width='3'"),
+        ("vit_b16", {"image": 225}, "not a whole number of 16-pixel patches"),
+        ("vit_b16", {"pool": "maen"}, "pool is 'maen', which is not known; did you mean 'mean'"),
+        ("vit_b16", {"block": 3}, "cannot make vit_b16 with block=3"),
+        ("vit_b16", {"classes": -1}, "classes is -1; expected a number from 0"),
+    ],
+)
+def test_a_model_that_cannot_be_created_is_told_in_words(name, changes, told):
+    with pytest.raises(UsageError, match=told):
+        saccade.create(name, **changes)
+
+
+def test_a_width_that_does_not_split_into_heads_is_told_in_words():
+    with pytest.raises(ValueError, match="does not split into 12 heads"):
+        saccade.create("vit_b16", width=100)
+
+
+def test_a_model_says_what_it_is():
+    assert repr(small()) == "Model(ViT, 24,037 parameters, 5 classes)"
