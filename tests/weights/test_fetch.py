@@ -314,7 +314,7 @@ def test_a_beginning_longer_than_the_file_is_thrown_away(hub, tmp_path):
 def test_an_interrupted_update_leaves_the_older_copy_in_use(hub, monkeypatch):
     older = fetch(REPO)
     hub.push(REPO, FILES | {"model.safetensors": BIG})
-    hub.cut("model.safetensors", after=22_000_000, reset=True)
+    hub.cut("model.safetensors", after=22_000_000, reset=True, times=99)
     assert fetch(REPO) == older
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert fetch(REPO) == older
