@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from saccade import __version__
-from saccade.cli import convert, demo, doctor, models, predict, pull
+from saccade.cli import check, convert, demo, doctor, evaluate, models, predict, pull, train
 from saccade.errors import ResourceError, SaccadeError
 
 app = typer.Typer(
@@ -21,7 +21,18 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain text: it can be copied, and rich would take a third of the time to start
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo.demo, predict.predict, models.models, convert.convert, pull.pull, doctor.doctor):
+VERBS = (
+    demo.demo,
+    check.check,
+    train.train,
+    evaluate.evaluate,
+    predict.predict,
+    models.models,
+    convert.convert,
+    pull.pull,
+    doctor.doctor,
+)
+for verb in VERBS:
     app.command()(verb)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 

@@ -19,7 +19,7 @@ def check(
         str, typer.Argument(metavar="DATA", help="Class folders, a manifest, .tar shards or .parquet.")
     ],
     kind: Annotated[
-        str, typer.Option(help="What DATA is: auto, folders, manifest, shards, parquet.")
+        str, typer.Option("--format", help="What DATA is: auto, folders, manifest, shards, parquet.")
     ] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="Read the headers only; no look-alikes.")] = False,
     workers: Annotated[int, typer.Option(help="Threads that decode.")] = 2,

@@ -34,4 +34,5 @@ def train(
 
     run = start.resume(resume) if resume is not None else start.start(data, model, out, changes or (), kind)
     run.go()
+    start.finish(run)
     typer.echo(run.folder)

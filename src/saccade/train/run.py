@@ -86,7 +86,10 @@ class Run:
         self.log.step(state.step, logged, images)
         if state.step % max(1, self.per_epoch // 20) == 0:
             self.log.event("step", state.step, **logged, images_per_second=images)
-        if self.stopped or now - self._saved > budget.save:
+        ends = state.step % self.per_epoch == 0 or state.step == self.plan.steps
+        if not ends and (
+            self.stopped or now - self._saved > budget.save
+        ):  # an epoch's end saves once it is scored
             self.save()
 
     def epoch(self, state: State) -> None:
@@ -205,11 +208,13 @@ class Run:
 
     def go(self) -> None:
         """Train to the end, or until a signal; the second one leaves at once."""
+        self.log.event("resume" if self.state.step else "start", self.state.step)
         with listening(self._stop):
             try:
                 fit(self.task, self.batches(), self.plan, self.state, self)
             finally:
                 self.log.close()
+        self.log.event("end", self.state.step, reason="stopped" if self.stopped else "done")
         if self.stopped:
             raise StoppedError(
                 f"stopped at step {self.state.step} of {self.plan.steps}; "

@@ -18,11 +18,15 @@ from saccade.data.images import Images
 from saccade.data.open import open_images
 from saccade.data.split import hold_out
 from saccade.errors import DataError, ModelError, UsageError
+from saccade.metrics.interval import wilson
+from saccade.train.evaluate import evaluate, samples, write_json
 from saccade.train.model import freeze_body, is_name, prepare
 from saccade.train.recipe import Recipe, choose, override
+from saccade.train.report import report
 from saccade.train.run import Material, Run
 from saccade.train.state import latest
 from saccade.weights.files import read_json, write_text
+from saccade.weights.load import load
 
 
 def start(
@@ -91,7 +95,6 @@ def resume(folder: Path, quiet: bool = False) -> Run:
         run.log.say(f"note: {words}")
     run.restore(place)
     run.log.say(f"going on from step {run.state.step} of {run.plan.steps}")
-    run.log.event("resume", run.state.step)
     return run
 
 
@@ -151,3 +154,20 @@ def _describe(
     write_text(folder / "data.json", json.dumps(described, indent=2, ensure_ascii=False) + "\n")
     write_text(folder / "env.json", json.dumps(env, indent=2) + "\n")
     write_text(folder / "command.txt", " ".join(sys.argv) + "\n")
+
+
+def finish(run: Run) -> Path:
+    """Score the best model on the pictures held back, and write the report."""
+    best = load(run.folder)
+    material = run.material
+    scores, told = evaluate(best.module, best.preprocess, material.val)
+    write_json(run.folder / "evaluation.json", told)
+    shown = samples(material.train, material.preprocess, material.recipe.augment, material.recipe.seed)
+    write_json(run.folder / "samples.json", shown)
+    page = report(run.folder)
+    low, high = wilson(scores.correct, scores.count)
+    run.log.say(
+        f"right {scores.accuracy:.1%} of {scores.count} unseen pictures (95 % sure: {low:.1%} to {high:.1%})"
+    )
+    run.log.say(f"report: {page}")
+    return page
