@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## Train a small ViT on handwritten digits, save it and ask it (half a minute)
+demo: $(STAMP)  ## Train a small ViT on handwritten digits, score it and ask it (two minutes)
 	$(BIN)/saccade demo
 
 test: check  ## Formatting, types, rooms and every test that is not slow
@@ -36,6 +36,7 @@ test-all: check  ## The slow tests too (real weights on real pictures, a fresh c
 bench: $(STAMP)  ## Measure against the peers, in one run, as ratios
 	$(BIN)/python benchmarks/forward.py
 	$(BIN)/python benchmarks/start.py
+	$(BIN)/python benchmarks/decode.py
 
 clean:  ## Remove the environment and all caches; runs/ stays
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

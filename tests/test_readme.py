@@ -63,6 +63,10 @@ def place(tmp_path_factory) -> Path:
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(draw.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(path)
+    for i, label in enumerate(("cat", "dog", "fish") * 6):
+        (folder / "pets" / label).mkdir(parents=True, exist_ok=True)
+        pixels = draw.integers(0, 256, (32, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "pets" / label / f"{i}.png")
     np.savez(folder / "vit.npz", **random_google(classes=3))
     (folder / "names.txt").write_text("cat\ndog\nfish\n")
     tiny().save(folder / "theirs", layout="timm")

@@ -20,6 +20,7 @@ from saccade.errors import DataError, UsageError
 from saccade.models.vit import ViT, ViTConfig
 from saccade.train import start
 from saccade.train.run import DivergedError, StoppedError
+from saccade.weights.atomic import new_folder
 
 RECIPE = [
     "budget.epochs=3",
@@ -165,7 +166,7 @@ def test_a_folder_that_is_no_run_is_not_resumed(tmp_path):
 
 
 def test_runs_are_never_overwritten(tmp_path):
-    names = [start.free(tmp_path / "run").name for _ in range(3)]
+    names = [new_folder(tmp_path / "run").name for _ in range(3)]
     assert names == ["run", "run-2", "run-3"]
 
 

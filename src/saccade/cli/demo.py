@@ -1,115 +1,128 @@
-"""`saccade demo`: train a small ViT on scikit-learn's digits in seconds, and let it name some pictures."""
+"""`saccade demo`: the main job on scikit-learn's handwritten digits, from pictures to a report."""
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from saccade.cli.predict import show_table
-from saccade.errors import UsageError, check_number
-
-if TYPE_CHECKING:
-    import numpy as np
+from saccade.errors import check_number
+from saccade.weights.atomic import new_folder
 
 SHOWN = 6
+MODEL = "vit_xs2_8"
+RECIPE = [
+    "optim.lr=3e-3",
+    "budget.batch=64",
+    "augment.flip=0",  # a mirrored 2 is no 2
+    "augment.pad=0",
+    "augment.crop=0.8,1.0",
+    "augment.ratio=0.9,1.1",
+    "augment.policy=none",
+    "mix.mixup=0.1",
+    "mix.cutmix=0.5",
+    "droppath=0",
+    "workers=0",
+]
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where to put the model; -2, -3 are added if it exists.")] = Path(
+    out: Annotated[Path, typer.Option(help="Where to put the run; -2, -3 are added if it exists.")] = Path(
         "runs/demo"
     ),
-    epochs: Annotated[int, typer.Option(help="How often to go through the digits.")] = 20,
+    epochs: Annotated[int, typer.Option(help="How often to go through the digits.")] = 70,
 ) -> None:
-    """Train a small ViT on handwritten digits, save it and ask it: `saccade demo --epochs 20`."""
+    """Train a small ViT on handwritten digits, score it and ask it: `saccade demo --epochs 70`."""
     check_number("epochs", epochs, 1, 10_000)
-    folder = _free(out)
+    folder = new_folder(out)
+    tree = folder / "digits"
+    _write(tree)
+    _say(f"1. the pictures: scikit-learn's digits, written to {tree} as class folders")
+    from saccade.data.inspect import examine
+    from saccade.data.open import open_images
+
+    seen = examine(open_images(tree), full=False)
+    _say(f"2. saccade check {tree}: {'all can be read' if not seen.unreadable else 'some cannot be read'}")
+    _say(f"3. saccade train {tree} --model {MODEL}")
+    from saccade.train import start
+
+    run = start.start(str(tree), MODEL, folder, [f"budget.epochs={epochs}", *RECIPE], made=True)
+    run.go()
+    start.finish(run)
+    _say(f"4. saccade evaluate {folder} {tree}, on digits that played no part in training:")
+    from saccade.api import load
+    from saccade.train.evaluate import evaluate
+
+    test = open_images(tree).splits["test"]
+    model = load(folder)
+    scores, _ = evaluate(model.module, model.preprocess, test, "test")
+    _say(f"   right {scores.accuracy:.1%} of {scores.count}")
+    _say(f"5. saccade predict {folder} {folder / 'pictures'}")
+    samples = _samples(folder / "pictures", tree / "test")
+    show_table([(str(path), model.predict(path, top=2)) for path in samples])
+    _say(
+        f"\n6. a first look inside: where the class token looks in {samples[0].name} (last block, all heads)"
+    )
+    _say(_look(model, samples[0]))
+    _say("\nnow with pictures of your own, a folder for each class:")
+    _say("  saccade check photos\n  saccade train photos\n  saccade predict runs/photos photos")
+    typer.echo(folder)
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr)
+
+
+def _write(tree: Path) -> None:
+    """The digits as train/ and test/ of class folders of PNG files; a fifth is for the test."""
+    from PIL import Image
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     digits = load_digits()
     pictures = (digits.images * 255 / 16).round().astype("uint8")
-    train, test, y_train, y_test = train_test_split(
-        pictures, digits.target, test_size=0.2, stratify=digits.target, random_state=0
-    )
-    print(f"scikit-learn's digits: {len(train)} to learn from, {len(test)} to be tested on", file=sys.stderr)
-    _train(folder, epochs, (train, y_train), (test, y_test))
-    samples = _samples(folder / "pictures", test, y_test)
-    from saccade.api import load
-
-    model = load(folder)
-    show_table([(str(path), model.predict(path, top=2)) for path in samples])
-    print(f"\nask it yourself: saccade predict {folder} {samples[0]}", file=sys.stderr)
-    typer.echo(folder)
+    numbers = list(range(len(pictures)))
+    parts = train_test_split(numbers, test_size=0.2, stratify=digits.target, random_state=0)
+    for split, chosen in zip(("train", "test"), parts, strict=True):
+        for i in chosen:
+            place = tree / split / str(digits.target[i])
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pictures[i]).save(place / f"{i:04}.png")
 
 
-def _free(out: Path) -> Path:
-    """Make the folder itself, or the first of -2, -3, ... that does not exist."""
-    if out.name in ("", ".."):
-        raise UsageError(f"the folder to write is {str(out)!r}; expected one with a name of its own")
-    path, number = out, 1
-    while True:
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
-            number += 1
-            path = out.with_name(f"{out.name}-{number}")
-        except OSError as error:
-            raise UsageError(f"{path} cannot be made ({error.strerror}); choose another place") from error
-
-
-def _train(
-    folder: Path,
-    epochs: int,
-    train: tuple["np.ndarray", "np.ndarray"],
-    test: tuple["np.ndarray", "np.ndarray"],
-) -> None:
-    import numpy as np
-    import torch
-    import torch.nn.functional as F
-
-    from saccade.api import Model
-    from saccade.data.transform import Preprocess
-    from saccade.models.vit import ViT, ViTConfig
-
-    torch.manual_seed(0)
-    config = ViTConfig(
-        image=(8, 8), patch=2, width=64, depth=4, heads=4, hidden=128, classes=10, position="sincos2d"
-    )
-    preprocess = Preprocess(size=(8, 8), fit="squash", crop=1.0)
-    vit = ViT(config)
-    rgb = [np.stack([pictures] * 3, axis=-1) for pictures, _ in (train, test)]
-    x, x_test = (torch.from_numpy(preprocess.batch(list(pictures))) for pictures in rgb)
-    y, y_test = (torch.from_numpy(labels) for _, labels in (train, test))
-    steps = epochs * (x.shape[0] // 64)
-    optimizer = torch.optim.AdamW(vit.parameters(), lr=2e-3, weight_decay=0.5)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps)
-    for epoch in range(epochs):
-        vit.train()
-        for batch in torch.randperm(x.shape[0])[: steps // epochs * 64].view(-1, 64):
-            loss = F.cross_entropy(vit(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
-        vit.eval()
-        with torch.inference_mode():
-            right = (vit(x_test).argmax(-1) == y_test).float().mean()
-        print(
-            f"epoch {epoch + 1:3}/{epochs}  loss {loss.item():.3f}  right {right:.1%} of the unseen",
-            file=sys.stderr,
-        )
-    Model(vit, preprocess, [f"digit {i}" for i in range(10)]).save(folder)
-
-
-def _samples(folder: Path, pictures: "np.ndarray", labels: "np.ndarray") -> list[Path]:
-    """Write a few unseen digits as PNG files, large enough to look at."""
+def _samples(folder: Path, test: Path) -> list[Path]:
+    """A few unseen digits, large enough to look at."""
     from PIL import Image
 
     folder.mkdir()
     paths = []
-    for i, (picture, label) in enumerate(zip(pictures[:SHOWN], labels[:SHOWN], strict=True)):
+    for i, label in enumerate((7, 6, 3, 0, 9, 2)[:SHOWN]):
+        source = sorted((test / str(label)).iterdir())[i]
         paths.append(folder / f"unseen-{i}-is-{label}.png")
-        Image.fromarray(picture).resize((96, 96), Image.Resampling.NEAREST).save(paths[-1])
+        with Image.open(source) as picture:
+            picture.resize((96, 96), Image.Resampling.NEAREST).save(paths[-1])
     return paths
+
+
+def _look(model: object, path: Path) -> str:
+    """The attention of the class token as a small grid of shades."""
+    import torch
+
+    from saccade.api import Model
+    from saccade.models.vit import ViT
+    from saccade.nn.attention import probabilities
+
+    assert isinstance(model, Model)
+    vit = model.module
+    assert isinstance(vit, ViT)
+    with torch.inference_mode():
+        image = torch.from_numpy(model.preprocess(path))[None]
+        z, (weight, turn) = vit.embed(image), vit.relate(image)
+        for block in list(vit.blocks)[:-1]:
+            z = block(z, weight, turn)
+        last = list(vit.blocks)[-1]
+        q, k, _ = last.attention.split(last.norm1(z), turn=turn)
+        p = probabilities(q, k, weight).mean(1)[0, 0, vit.config.front :]
+    rows = (p / p.max()).reshape(vit.config.grid).tolist()
+    return "\n".join("   " + "".join(" ░▒▓█"[min(4, int(value * 5))] * 2 for value in row) for row in rows)

@@ -13,6 +13,7 @@ from saccade.nn.block import BlockStyle
 Config = ViTConfig | HybridConfig | ResNetConfig
 
 SIZES = {  # width, depth, heads, hidden
+    "xs": (64, 4, 4, 128),  # ours, for pictures of a few pixels
     "ti": (192, 12, 3, 768),  # Touvron et al. 2021 (DeiT), Steiner et al. 2022 (AugReg)
     "s": (384, 12, 6, 1536),
     "b": (768, 12, 12, 3072),  # Dosovitskiy et al. 2021, table 1

@@ -208,7 +208,6 @@ class Run:
 
     def go(self) -> None:
         """Train to the end, or until a signal; the second one leaves at once."""
-        self.log.event("resume" if self.state.step else "start", self.state.step)
         with listening(self._stop):
             try:
                 fit(self.task, self.batches(), self.plan, self.state, self)

@@ -25,6 +25,7 @@ from saccade.train.recipe import Recipe, choose, override
 from saccade.train.report import report
 from saccade.train.run import Material, Run
 from saccade.train.state import latest
+from saccade.weights.atomic import new_folder
 from saccade.weights.files import read_json, write_text
 from saccade.weights.load import load
 
@@ -36,8 +37,13 @@ def start(
     changes: Sequence[str] = (),
     kind: str = "auto",
     quiet: bool = False,
+    made: bool = False,
 ) -> Run:
-    """A run about to begin: all is read and checked, and its folder holds what is needed to repeat it."""
+    """A run about to begin: all is read and checked, and its folder holds what is needed to repeat it.
+
+    Args:
+        made: `out` is there already, and empty but for the pictures.
+    """
     found = open_images(data, kind)
     side = typical_side(found.train)
     model = model or small_name(side)
@@ -49,7 +55,8 @@ def start(
     module, preprocess, told = prepare(recipe, list(train.classes))
     if recipe.freeze == "body":
         freeze_body(module)
-    folder = free(out or Path("runs") / (Path(data).name or "run"))
+    wanted = out or Path("runs") / (Path(data).resolve().name or "run")
+    folder = wanted if made else new_folder(wanted)
     run = Run(folder, Material(recipe, train, val, module, preprocess), quiet)
     for words in (
         found.told,
@@ -61,6 +68,7 @@ def start(
     for words in found.warnings:
         run.log.say(f"note: {words}")
     _describe(folder, data, kind, recipe, found, train, val)
+    run.log.event("start", 0, parameters=sum(p.numel() for p in module.parameters()))
     run.save()
     return run
 
@@ -95,6 +103,7 @@ def resume(folder: Path, quiet: bool = False) -> Run:
         run.log.say(f"note: {words}")
     run.restore(place)
     run.log.say(f"going on from step {run.state.step} of {run.plan.steps}")
+    run.log.event("resume", run.state.step)
     return run
 
 
@@ -117,21 +126,6 @@ def small_name(side: int) -> str:
             image = max(patch * 4, round(side / patch) * patch)
             return f"vit_ti{patch}_{image}"
     return "vit_ti16"
-
-
-def free(out: Path) -> Path:
-    """A new folder: the one asked for, or with -2, -3, ... if it exists already."""
-    path, number = out, 1
-    while True:
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-            path = out.with_name(f"{out.name}-{number}")
-        except OSError as error:
-            raise UsageError(f"{path} cannot be made ({error.strerror}); choose another --out") from error
-        else:
-            return path
 
 
 def _describe(

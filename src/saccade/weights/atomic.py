@@ -62,3 +62,21 @@ def write_text(path: Path, text: str) -> None:
     data = text.encode()
     with replacing(path, len(data)) as file:
         file.write(data)
+
+
+def new_folder(out: Path) -> Path:
+    """Make a folder: the one asked for, or with -2, -3, ... if it exists already; nothing is overwritten."""
+    if out.name in ("", ".."):
+        raise UsageError(f"the folder to write is {str(out)!r}; expected one with a name of its own")
+    path, number = out, 1
+    while True:
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+            path = out.with_name(f"{out.name}-{number}")
+        except OSError as error:
+            raise UsageError(
+                f"{shown(path)} cannot be made ({error.strerror}); choose another place"
+            ) from error
