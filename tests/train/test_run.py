@@ -83,7 +83,6 @@ def test_a_run_leaves_a_model_that_can_answer_and_all_that_is_needed_to_repeat_i
 
 
 def test_the_pictures_are_left_as_they_were(place, whole):
-    assert tree_state(place / "pictures") == tree_state(place / "pictures")
     before = tree_state(place / "pictures")
     begin(place, "again").go()
     assert tree_state(place / "pictures") == before
@@ -149,6 +148,22 @@ def test_numbers_that_stay_infinite_end_the_run_with_the_last_good_state(place):
         run.go()
     again = start.resume(run.folder, quiet=True)
     assert all(tensor.isfinite().all() for tensor in again.state.module.state_dict().values())
+
+
+def test_with_the_body_frozen_only_the_head_moves(place):
+    run = begin(place, "probe", "freeze=body", "optim.ema=0")
+    before = {name: tensor.clone() for name, tensor in run.state.module.state_dict().items()}
+    run.go()
+    moved = {n for n, tensor in run.state.module.state_dict().items() if not torch.equal(tensor, before[n])}
+    assert moved == {"head.weight", "head.bias"}
+
+
+def test_a_teacher_of_the_same_classes_is_learnt_from_and_another_is_refused(place, whole):
+    run = begin(place, "taught", f"teacher={whole.folder}", "budget.epochs=1")
+    run.go()
+    assert run.task.teacher is not None
+    with pytest.raises(UsageError, match="does not have the 3 classes of the data"):
+        begin(place, "refused-teacher", f"teacher={place / 'small'}")
 
 
 def test_changed_pictures_are_not_gone_on_with(place, tmp_path):

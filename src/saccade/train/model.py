@@ -48,6 +48,20 @@ def prepare(recipe: Recipe, labels: list[str]) -> tuple[Vision, Preprocess, str]
     return fresh, loaded.preprocess, f"{recipe.model} with {told}"
 
 
+def prepare_teacher(recipe: Recipe, labels: list[str], preprocess: Preprocess) -> nn.Module | None:
+    """The larger model whose answers are learnt too; it must know the same classes and see the same input."""
+    if not recipe.teacher:
+        return None
+    loaded = load(locate(recipe.teacher), preprocess.size)
+    if loaded.labels != labels:
+        raise UsageError(f"the teacher {recipe.teacher} does not have the {len(labels)} classes of the data")
+    if (loaded.preprocess.mean, loaded.preprocess.std) != (preprocess.mean, preprocess.std):
+        raise UsageError(
+            f"the teacher {recipe.teacher} normalises pictures otherwise than the model; they must agree"
+        )
+    return loaded.module
+
+
 def freeze_body(module: Vision) -> None:
     """Only the head learns."""
     for name, parameter in module.named_parameters():
@@ -74,8 +88,3 @@ def _changed(config: names.Config, recipe: Recipe) -> names.Config:
     except ValueError as error:
         raise UsageError(f"{recipe.model} cannot work at {recipe.image} pixels: {error}") from error
     return replace(config, vit=vit) if isinstance(config, HybridConfig) else vit
-
-
-def parts(module: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of a module that hold anything."""
-    return {name: tensor for name, tensor in module.state_dict().items() if tensor.numel()}

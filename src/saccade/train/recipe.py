@@ -63,7 +63,7 @@ class Recipe:
     image: int = 0
     """Side of the pictures; 0: the model's own."""
     freeze: str = "none"
-    """none: everything learns. body: only the head learns (a linear probe, on features computed once)."""
+    """none: everything learns. body: only the head learns."""
     droppath: float = 0.0
     dropout: float = 0.0
     teacher: str = ""
@@ -79,7 +79,6 @@ class Recipe:
     """The share of unreadable pictures that is borne."""
     workers: int = 1
     precision: str = "fp32"
-    compile: bool = False
 
     def __post_init__(self) -> None:
         check_word("freeze", self.freeze, ("none", "body"))

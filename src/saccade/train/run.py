@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from saccade.data.images import Images
 from saccade.data.loader import Order, scoring, steps_in, training
@@ -23,6 +24,7 @@ from saccade.train.optim import adamw
 from saccade.train.recipe import Recipe
 from saccade.train.stop import listening
 from saccade.weights.load import write
+from saccade.weights.rename import state as tensors_of
 
 
 class StoppedError(SaccadeError):
@@ -46,6 +48,7 @@ class Material:
     val: Images
     module: Vision
     preprocess: Preprocess
+    teacher: nn.Module | None = None
 
 
 class Run:
@@ -66,7 +69,7 @@ class Run:
             seed=recipe.seed,
             precision=recipe.precision,
         )
-        self.task = Classify(material.module)
+        self.task = Classify(material.module, material.teacher)
         optim = recipe.optim
         optimizer = adamw(material.module, optim.lr, optim.decay, optim.beta2, optim.layer_decay)
         ema = Ema(material.module, optim.ema) if optim.ema else None
@@ -143,11 +146,11 @@ class Run:
         """Write a checkpoint."""
         state = self.state
         groups = {
-            "module": checkpoint_tensors(state.module),
+            "module": tensors_of(state.module),
             "optimizer": checkpoints.optimizer_tensors(state.optimizer, state.module),
         }
         if state.ema is not None:
-            groups["ema"] = checkpoint_tensors(state.ema.module)
+            groups["ema"] = tensors_of(state.ema.module)
         kept = {
             "step": state.step,
             "slower": state.slower,
@@ -224,11 +227,6 @@ class Run:
         if self.stopped:
             os._exit(130)
         self.stopped = True
-
-
-def checkpoint_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """What a module must be given back to be the same."""
-    return {name: tensor for name, tensor in module.state_dict().items() if tensor.numel()}
 
 
 def load_tensors(module: torch.nn.Module, found: dict[str, torch.Tensor]) -> None:

@@ -20,7 +20,7 @@ from saccade.data.split import hold_out
 from saccade.errors import DataError, ModelError, UsageError
 from saccade.metrics.interval import wilson
 from saccade.train.evaluate import evaluate, samples, write_json
-from saccade.train.model import freeze_body, is_name, prepare
+from saccade.train.model import freeze_body, is_name, prepare, prepare_teacher
 from saccade.train.recipe import Recipe, choose, override
 from saccade.train.report import report
 from saccade.train.run import Material, Run
@@ -52,12 +52,10 @@ def start(
     found = hold_out(found, recipe.val, recipe.seed)
     train, val = found.train, found.val
     assert val is not None
-    module, preprocess, told = prepare(recipe, list(train.classes))
-    if recipe.freeze == "body":
-        freeze_body(module)
+    material, told = _material(recipe, train, val)
     wanted = out or Path("runs") / (Path(data).resolve().name or "run")
     folder = wanted if made else new_folder(wanted)
-    run = Run(folder, Material(recipe, train, val, module, preprocess), quiet)
+    run = Run(folder, material, quiet)
     for words in (
         found.told,
         f"{len(train):,} pictures to learn from, {len(val):,} to be scored on",
@@ -68,7 +66,7 @@ def start(
     for words in found.warnings:
         run.log.say(f"note: {words}")
     _describe(folder, data, kind, recipe, found, train, val)
-    run.log.event("start", 0, parameters=sum(p.numel() for p in module.parameters()))
+    run.log.event("start", 0, parameters=sum(p.numel() for p in material.module.parameters()))
     run.save()
     return run
 
@@ -92,19 +90,26 @@ def resume(folder: Path, quiet: bool = False) -> Run:
         raise DataError(
             f"the pictures in {described['source']} are not those that {folder} began with; start anew"
         )
-    module, preprocess, _ = prepare(recipe, list(train.classes))
-    if recipe.freeze == "body":
-        freeze_body(module)
     place, damaged = latest(folder / "checkpoints")
     if place is None:
         raise ModelError(f"{folder} has no whole checkpoint to go on from; start anew")
-    run = Run(folder, Material(recipe, train, val, module, preprocess), quiet)
+    run = Run(folder, _material(recipe, train, val)[0], quiet)
     for words in damaged:
         run.log.say(f"note: {words}")
     run.restore(place)
     run.log.say(f"going on from step {run.state.step} of {run.plan.steps}")
     run.log.event("resume", run.state.step)
     return run
+
+
+def _material(recipe: Recipe, train: Images, val: Images) -> tuple[Material, str]:
+    """What the run works with, and a sentence on the model it begins from."""
+    labels = list(train.classes)
+    module, preprocess, told = prepare(recipe, labels)
+    if recipe.freeze == "body":
+        freeze_body(module)
+    teacher = prepare_teacher(recipe, labels, preprocess)
+    return Material(recipe, train, val, module, preprocess, teacher), told
 
 
 def typical_side(images: Images, most: int = 32) -> int:
