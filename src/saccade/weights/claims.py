@@ -40,8 +40,6 @@ def check_config(side: Mapping[str, Any], vit: ViTConfig) -> None:
             f"config.json says image_size {shown(repr(side['image_size']), 60)}; expected pixels"
         )
     for theirs, ours in NAMES.items():
-        if theirs == "intermediate_size" and "mlp_ratio" in side:
-            continue  # DINOv2 computes with the ratio
         claimed, real = side.get(theirs), getattr(vit, ours)
         if theirs in side and (isinstance(claimed, bool) or claimed not in (real, [real, real])):
             raise ModelError(

@@ -11,7 +11,7 @@ from saccade.models.names import SIZES
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
 
-HEADS = {width: heads for width, _, heads, _ in SIZES.values()}
+HEADS = {width: heads for name, (width, _, heads, _) in SIZES.items() if name != "xs"}  # xs is our own
 
 
 def depth(names: Iterable[str], pattern: str) -> int:
