@@ -8,6 +8,7 @@ Large kinds of files (LARGE) are answered as git-lfs files are: a redirect to a 
 
 import hashlib
 import json
+import os
 import re
 import socket
 import struct
@@ -16,9 +17,13 @@ import threading
 import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
+
+import pytest
+from huggingface_hub import constants
 
 LARGE = (".safetensors", ".npz", ".bin", ".h5", ".msgpack", ".onnx", ".pt")
 API = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)(?:/(?P<what>revision|tree)/(?P<revision>[^/]+))?")
@@ -288,3 +293,17 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(0.5)  # a reset throws away what the client has not read yet, and a busy client is slow
             # lingering for no time makes close() send a reset instead of an end
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def isolate(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """Nothing of the machine's own settings, and no token of anyone, takes part."""
+    for name in list(os.environ):
+        if name.startswith(("HF_", "HUGGINGFACE", "HUGGING_FACE", "TRANSFORMERS_", "TQDM")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_HOME", str(home / "home"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "no-token"))
+    monkeypatch.setattr(constants, "HF_STORED_TOKENS_PATH", str(home / "no-tokens"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for proxy in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(proxy, raising=False)
+        monkeypatch.delenv(proxy.upper(), raising=False)

@@ -4,8 +4,7 @@ import os
 import pickle
 
 import pytest
-from hub import Hub
-from huggingface_hub import constants
+from hub import Hub, isolate
 from terminal import NAMES, run, small
 
 from saccade.api import load
@@ -17,17 +16,7 @@ def files(folder):
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
-    """Nothing of the machine's own settings, and no token of anyone, takes part."""
-    for name in list(os.environ):
-        if name.startswith(("HF_", "HUGGINGFACE", "HUGGING_FACE", "TRANSFORMERS_", "TQDM")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    monkeypatch.setattr(constants, "HF_STORED_TOKENS_PATH", str(tmp_path / "no-tokens"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    for proxy in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(proxy, raising=False)
-        monkeypatch.delenv(proxy.upper(), raising=False)
+    isolate(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 import errno
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hub import Hub, digest
+from hub import Hub, digest, isolate
 from huggingface_hub import constants, file_download
 
 from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError
@@ -28,16 +27,7 @@ BIG = bytes(range(256)) * 100_000  # 25.6 MB: huggingface_hub writes in pieces o
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
-    """Nothing of the machine's own settings, and no token of anyone, takes part."""
-    for name in list(os.environ):
-        if name.startswith(("HF_", "HUGGINGFACE", "HUGGING_FACE", "TRANSFORMERS_", "TQDM")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    monkeypatch.setattr(constants, "HF_STORED_TOKENS_PATH", str(tmp_path / "no-tokens"))
-    for proxy in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(proxy, raising=False)
-        monkeypatch.delenv(proxy.upper(), raising=False)
+    isolate(monkeypatch, tmp_path)
 
 
 @pytest.fixture
