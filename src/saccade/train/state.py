@@ -71,7 +71,9 @@ def digest(path: Path) -> str:
 
 
 def verify(place: Path) -> None:
-    """Refuse a checkpoint that is not whole."""
+    """Refuse a checkpoint that is not whole; a link may lead to what was not saved with it."""
+    if (place / MANIFEST).is_symlink():
+        raise ModelError(f"{place / MANIFEST} is a link and not the file that was saved; it is not used")
     manifest = read_json(place / MANIFEST)
     hashes = manifest.get("sha256")
     if not isinstance(hashes, dict) or manifest.get("step") != step_of(place):
