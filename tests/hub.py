@@ -4,6 +4,7 @@
         monkeypatch.setenv("HF_ENDPOINT", hub.address)
 
 Large kinds of files (LARGE) are answered as git-lfs files are: a redirect to a second origin, `hub.store`.
+The name of a data set begins with "datasets/".
 """
 
 import hashlib
@@ -25,9 +26,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from huggingface_hub import constants
 
-LARGE = (".safetensors", ".npz", ".bin", ".h5", ".msgpack", ".onnx", ".pt")
-API = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)(?:/(?P<what>revision|tree)/(?P<revision>[^/]+))?")
-RESOLVE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
+LARGE = (".safetensors", ".npz", ".bin", ".h5", ".msgpack", ".onnx", ".pt", ".parquet")
+REPO = r"(?P<repo>(?:datasets/)?[^/]+/[^/]+)"
+API = re.compile(rf"/api/(?:models/)?{REPO}(?:/(?P<what>revision|tree)/(?P<revision>[^/]+))?")
+RESOLVE = re.compile(rf"/{REPO}/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
 STORE = re.compile(r"/store/(?P<digest>[0-9a-f]{64})")
 
 

@@ -222,8 +222,8 @@ def test_a_wrong_path_or_kind_is_refused_in_words(tmp_path):
             open_images(tmp_path / name)
     with pytest.raises(DataError, match=r"is a web address; .* download it first"):
         open_images("https://example.org/x.tar")
-    with pytest.raises(DataError, match=r"hf:org/name is a data set of the hub"):
-        open_images("hf:org/name")
+    with pytest.raises(UsageError, match=r"hf:org/name is a data set of the hub, .*; leave out --format"):
+        open_images("hf:org/name", "folders")
     with pytest.raises(UsageError, match=r"kind is 'folder', which is not known; did you mean 'folders'"):
         open_images(tmp_path / "photos", "folder")
     with pytest.raises(DataError, match=r"cannot be listed: No such file"):

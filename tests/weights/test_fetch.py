@@ -9,7 +9,7 @@ from hub import Hub, digest, isolate
 from huggingface_hub import constants, file_download
 
 from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError
-from saccade.weights.fetch import choose, fetch, read_name
+from saccade.hub.fetch import choose, fetch, read_name
 
 REPO = "google/vit-tiny"
 FILES = {
@@ -525,8 +525,6 @@ def test_a_missing_extra_names_the_command_that_installs_it(monkeypatch):
 
 
 def test_importing_the_module_imports_neither_torch_nor_huggingface_hub():
-    code = (
-        "import sys, saccade.weights.fetch; print({'torch', 'huggingface_hub', 'httpx2'} & set(sys.modules))"
-    )
+    code = "import sys, saccade.hub.fetch; print({'torch', 'huggingface_hub', 'httpx2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

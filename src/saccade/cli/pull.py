@@ -15,7 +15,7 @@ def pull(
 ) -> None:
     """Fetch a model into the cache and check it: `saccade pull facebook/deit-tiny-patch16-224`."""
     from saccade.cli.note import looked
-    from saccade.weights.fetch import fetch
+    from saccade.hub.fetch import fetch
 
     check_free(out)
     folder = fetch(name, revision=revision)

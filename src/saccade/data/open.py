@@ -1,13 +1,13 @@
-"""Any source of labelled pictures, recognised for what it is: class folders, a manifest, shards, Parquet."""
+"""Any source of labelled pictures, recognised for what it is: folders, manifest, shards, Parquet, the hub."""
 
 import glob
 import os
 from pathlib import Path
 
-from saccade.data import folders, manifest, parquet, shards
+from saccade.data import folders, hub, manifest, parquet, shards
 from saccade.data.collection import SPLITS, Collection, nearest
 from saccade.data.source import shown
-from saccade.errors import DataError, check_word
+from saccade.errors import DataError, UsageError, check_word
 
 OPENERS = {
     "folders": folders.open_folders,
@@ -28,17 +28,20 @@ def open_images(source: str | Path, kind: str = "auto", *, least: int = 2) -> Co
         least: The fewest classes that make sense; 1 to look at the pictures of a single one.
     """
     check_word("kind", kind, KINDS)
+    text = os.fspath(source)
+    if text.startswith(hub.PREFIX):
+        if kind not in ("auto", "parquet"):
+            raise UsageError(
+                f"{shown(text)} is a data set of the hub, of which only Parquet is read, not {kind}; "
+                "leave out --format"
+            )
+        return hub.open_hub(text, least=least)
     return OPENERS[detect(source) if kind == "auto" else kind](source, least=least)
 
 
 def detect(source: str | Path) -> str:
     """Return the kind of a source by its name and, for a folder, by what lies in it."""
     text = os.fspath(source)
-    if text.startswith("hf:"):
-        raise DataError(
-            f"{shown(text)} is a data set of the hub, which is not read directly; {EXPECTED}; "
-            "download its .parquet files (huggingface-cli download --repo-type dataset) and give their folder"
-        )
     path, name = Path(text), shown(text)
     if path.is_dir():
         return _detect_folder(path)

@@ -56,7 +56,7 @@ def locate(word: str | Path) -> Path:
             f".npz file, or a hub id such as google/vit-base-patch16-224 (hf:owner/name where a folder has "
             f"the owner's name)"
         )
-    from saccade.weights.fetch import fetch
+    from saccade.hub.fetch import fetch
 
     return fetch(text)
 

@@ -1,4 +1,4 @@
-"""Model repositories of the Hugging Face hub, fetched into its own cache and checked by their checksums."""
+"""Repositories of the Hugging Face hub, fetched into its own cache and checked by their checksums."""
 
 import errno
 import hashlib
@@ -8,70 +8,23 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError
+from saccade.errors import DataError, ModelError, ResourceError, SaccadeError, UsageError
+from saccade.hub.choose import choose
+from saccade.hub.names import read_name
 
-WORD = r"\w(?:[\w.-]*\w)?"
-NAME = re.compile(rf"(?:hf-hub:|hf_hub:|hf:)?({WORD}/{WORD})(?:@(.+))?", re.ASCII)
-REVISION = re.compile(rf"{WORD}(?:/{WORD})*", re.ASCII)
+Choose = Callable[[Iterable[str], str], list[str]]
+"""Takes the names of all files and the repository's, and returns the files that are needed."""
+
 COMMIT = re.compile(r"[0-9a-f]{40}")
 DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-SETTINGS = {"config.json", "preprocessor_config.json", "model.json", "preprocess.json", "labels.txt"}
-WEIGHTS = (  # the first kind that is there is taken: a single file, or shards together with their index
-    (r"model\.safetensors", ""),
-    (r"model(-\d+-of-\d+\.safetensors|\.safetensors\.index\.json)", "model.safetensors.index.json"),
-    (r"(?!.*-\d+-of-)[\w.-]+\.safetensors", ""),
-    (r"[\w.-]+\.npz", ""),
-    (r"pytorch_model\.bin", ""),
-    (r"pytorch_model(-\d+-of-\d+\.bin|\.bin\.index\.json)", "pytorch_model.bin.index.json"),
-    (r"(?!training_args|optimizer|scheduler|.*-\d+-of-)[\w.-]+\.bin", ""),
-)
 ELSEWHERE = "set HF_HOME to a folder on another disk"
-
-
-def read_name(name: str, revision: str | None = None) -> tuple[str, str]:
-    """Read "owner/name", "hf-hub:owner/name" or "owner/name@revision" into owner/name and a revision."""
-    match = NAME.fullmatch(name)
-    if match is None or len(match[1]) > 96 or re.search(r"--|\.\.|\.git$", match[1]):
-        raise UsageError(
-            f"{name[:60]!r} is not a name on the hub; names look like google/vit-base-patch16-224 or "
-            "owner/name@revision; give the two words that its page shows, without an address or a path"
-        )
-    wanted = sorted({text for text in (revision, match[2]) if text is not None}) or ["main"]
-    if len(wanted) > 1 or len(wanted[0]) > 100 or ".." in wanted[0] or not REVISION.fullmatch(wanted[0]):
-        raise UsageError(
-            f"{' and '.join(repr(text[:60]) for text in wanted)} is not a revision of {match[1]}; "
-            "expected one branch, tag or commit, such as main; leave it out for the newest"
-        )
-    return match[1], wanted[0]
-
-
-def choose(names: Iterable[str], repo: str) -> list[str]:
-    """Return the files that a model needs: its settings, then its weights, of the safest kind there is.
-
-    Only files at the top count, so no listing can lead out of the folder. A repository that has nothing but
-    pickles gives its .bin, which the loader refuses, naming `saccade convert`.
-    """
-    names = sorted(names)
-    for kind, index in WEIGHTS:
-        found = [name for name in names if re.fullmatch(kind, name, re.ASCII)]
-        if index in found or (not index and len(found) == 1):
-            return [name for name in names if name in SETTINGS] + found
-        if not index and found:
-            raise ModelError(
-                f"{repo} holds {len(found)} files of weights ({', '.join(found[:5])}); expected one, or "
-                "model.safetensors; download the one you want by hand and give its path"
-            )
-    raise ModelError(
-        f"{repo} holds no weights among its {len(names)} files; expected model.safetensors or an .npz "
-        "at the top; choose a repository that has one"
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,10 +35,20 @@ class _Repository:
     revision: str
     endpoint: str
     cache: Path
+    kind: str
+    choose: Choose
 
     @property
     def folder(self) -> Path:
-        return self.cache / f"models--{self.name.replace('/', '--')}"
+        return self.cache / f"{self.kind}s--{self.name.replace('/', '--')}"
+
+    @property
+    def error(self) -> type[SaccadeError]:
+        return DataError if self.kind == "dataset" else ModelError
+
+    def listing(self, commit: str) -> Path:
+        """Where the names of a data set's files are kept: what is there does not tell what is missing."""
+        return self.folder / "listings" / commit
 
     @property
     def place(self) -> str:
@@ -100,7 +63,7 @@ def _cache_folder() -> Path:
     return Path(os.path.expandvars(hub)).expanduser()
 
 
-def _check(path: Path, name: str, digest: str) -> None:
+def _check(path: Path, name: str, digest: str, error: type[SaccadeError]) -> None:
     """Compare a file with its SHA-256 (git-lfs) or its git blob id; remove it and refuse it if it differs."""
     head = b"blob %d\0" % path.stat().st_size
     start = hashlib.sha256() if len(digest) == 64 else hashlib.sha1(head, usedforsecurity=False)
@@ -113,7 +76,7 @@ def _check(path: Path, name: str, digest: str) -> None:
         path.unlink()
         path = target
     path.unlink()
-    raise ModelError(
+    raise error(
         f"{name} is damaged: its checksum begins with {found[:12]}; expected {digest[:12]}; "
         "it has been removed from the cache, so run the command again to fetch it anew"
     )
@@ -122,16 +85,21 @@ def _check(path: Path, name: str, digest: str) -> None:
 def _cached(repo: _Repository) -> Path | None:
     """Return the snapshot folder if it is whole, without a connection.
 
-    It is whole if its weights are there: `choose` puts them after the settings, the index after the shards,
-    and `_download` fetches in this order.
+    A model is whole if its weights are there: `choose` puts them after the settings, the index after the
+    shards, and `_download` fetches in this order. A data set is whole if all that its listing names is there.
     """
     ref = repo.folder / "refs" / repo.revision
     commit = ref.read_text().strip() if ref.is_file() else repo.revision
     snapshot = repo.folder / "snapshots" / commit
     if not COMMIT.fullmatch(commit) or not snapshot.is_dir():
         return None
+    if repo.kind == "dataset":
+        if not repo.listing(commit).is_file():
+            return None
+        needed = repo.choose(json.loads(repo.listing(commit).read_bytes()), repo.name)
+        return snapshot if all((snapshot / name).is_file() for name in needed) else None
     try:
-        choose([path.name for path in snapshot.iterdir() if path.is_file()], repo.name)
+        repo.choose([path.name for path in snapshot.iterdir() if path.is_file()], repo.name)
     except ModelError:
         return None
     return snapshot
@@ -151,7 +119,7 @@ def _transfer(repo: _Repository, commit: str, name: str, digest: str, size: int,
     lock = repo.cache / ".locks" / repo.folder.name / f"{digest}.lock"
     for folder in (blob.parent, lock.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    url = hf_hub_url(repo.name, name, revision=commit, endpoint=repo.endpoint)
+    url = hf_hub_url(repo.name, name, repo_type=repo.kind, revision=commit, endpoint=repo.endpoint)
     headers = build_hf_headers(library_name="saccade")
     shown: dict[str, Any] = {"displayed_filename": name, "tqdm_class": bar}
     with WeakFileLock(lock):
@@ -166,8 +134,16 @@ def _transfer(repo: _Repository, commit: str, name: str, digest: str, size: int,
                     f"make room, or {ELSEWHERE}"
                 )
             http_get(url, file, resume_size=done, headers=headers, expected_size=size, **shown)
-        _check(begun, name, digest)
+        _check(begun, name, digest, repo.error)
         begun.replace(blob)
+
+
+def _list(path: Path, names: Iterable[str]) -> None:
+    """Keep the names of a repository's files, all or none of them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    begun = path.with_name(f"{path.name}.{os.getpid()}")
+    begun.write_text(json.dumps(sorted(names)), encoding="utf-8")
+    begun.replace(path)
 
 
 def _download(repo: _Repository, bar: Any) -> Path:
@@ -176,27 +152,32 @@ def _download(repo: _Repository, bar: Any) -> Path:
 
     api, wait = HfApi(endpoint=repo.endpoint, library_name="saccade"), constants.HF_HUB_ETAG_TIMEOUT
     try:
-        info = api.model_info(repo.name, revision=repo.revision, files_metadata=True, timeout=wait)
+        ask = api.dataset_info if repo.kind == "dataset" else api.model_info
+        info = ask(repo.name, revision=repo.revision, files_metadata=True, timeout=wait)
         commit, listing = info.sha or "", {file.rfilename: file for file in info.siblings or ()}
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError):
         commit, listing = "", {}
     if not COMMIT.fullmatch(commit):
-        raise ModelError(
+        raise repo.error(
             f"{repo.place} did not answer as a hub does; expected a listing of {repo.name}; "
             "check HF_ENDPOINT, and whether a login page of the network answers in its place"
         )
     snapshot, ref = repo.folder / "snapshots" / commit, repo.folder / "refs" / repo.revision
     where: dict[str, Any] = {"endpoint": repo.endpoint, "cache_dir": repo.cache, "tqdm_class": bar}
-    for name in choose(listing, repo.name):
+    where |= {"repo_type": repo.kind, "revision": commit, "library_name": "saccade"}
+    needed = repo.choose(listing, repo.name)
+    if repo.kind == "dataset":
+        _list(repo.listing(commit), listing)
+    for name in needed:
         large, path = listing[name].lfs, snapshot / name
         digest = (large.sha256 if large else listing[name].blob_id) or ""
         known = DIGEST.fullmatch(digest) is not None  # a mirror may keep no checksums
         if large and known and not path.exists():
             _transfer(repo, commit, name, digest, large.size, bar)
-        hf_hub_download(repo.name, name, revision=commit, library_name="saccade", **where)
+        hf_hub_download(repo.name, name, **where)
         # a large file was checked on its way in; to hash gigabytes at each load would be slow
         if known and (not large or path.stat().st_size != large.size):
-            _check(path, name, digest)
+            _check(path, name, digest, repo.error)
     if commit != repo.revision and not (ref.is_file() and ref.read_text() == commit):
         ref.parent.mkdir(parents=True, exist_ok=True)
         ref.write_text(commit)  # last: until here the revision means the older copy, which is whole
@@ -230,48 +211,63 @@ def _sentence(error: BaseException, status: int, repo: _Repository) -> SaccadeEr
         return UsageError(f"no revision {repo.revision!r} of {repo.name} on {repo.place}; check the spelling")
     if isinstance(error, errors.RepositoryNotFoundError) and not isinstance(error, errors.GatedRepoError):
         hint = "check the spelling (a private repository needs HF_TOKEN)"
-        return UsageError(f"no repository named {repo.name} on {repo.place}; {hint}")
+        noun = "data set" if repo.kind == "dataset" else "repository"
+        return UsageError(f"no {noun} named {repo.name} on {repo.place}; {hint}")
     if status in (401, 403):
-        return ModelError(
+        page = f"{'datasets/' * (repo.kind == 'dataset')}{repo.name}"
+        return repo.error(
             f"{repo.place} does not give {repo.name} to everyone (answer {status}); it expects a token; "
-            f"ask for access on {repo.place}/{repo.name} and set HF_TOKEN"
+            f"ask for access on {repo.place}/{page} and set HF_TOKEN"
         )
     if status:
-        return ModelError(f"{repo.place} answered {status} when asked for {repo.name}; try again in a while")
+        return repo.error(f"{repo.place} answered {status} when asked for {repo.name}; try again in a while")
     if number in (errno.ENOSPC, errno.EDQUOT):
         return ResourceError(f"no space is left in {repo.cache} for {repo.name}; make room, or {ELSEWHERE}")
     if number is not None:
         return ResourceError(f"cannot keep {repo.name} in {repo.cache}: {reason}; {ELSEWHERE}")
-    return ModelError(
+    return repo.error(
         f"{repo.place} could not be reached for {repo.name} ({reason}); check the network and HF_ENDPOINT, "
         "and run the command again: what has arrived is kept"
     )
 
 
 def fetch(
-    name: str, *, revision: str | None = None, cache: Path | None = None, progress: bool = True
+    name: str,
+    *,
+    revision: str | None = None,
+    cache: Path | None = None,
+    progress: bool = True,
+    kind: str = "model",
+    choose: Choose = choose,
 ) -> Path:
-    """Return the folder of a model repository such as google/vit-base-patch16-224, fetching what is missing.
+    """Return the folder of a repository such as google/vit-base-patch16-224, fetching what is missing.
 
     With HF_HUB_OFFLINE nothing is asked of the hub; if the hub does not answer, the copy in the cache is used
     and a line on stderr says so. Files are checked when they arrive, and small ones at each call.
+
+    Args:
+        kind: "model" or "dataset", the two places of the hub where a name can stand.
+        choose: Which of its files are needed.
     """
-    repo_id, wanted = read_name(name, revision)
+    repo_id, wanted = read_name(name, revision, kind)
     try:
         import httpx2
         from huggingface_hub import constants, errors
         from huggingface_hub.utils.tqdm import tqdm
     except ImportError as error:
-        hint = "models on the hub need it; run pip install 'saccade[hub]'"
+        hint = "models and data sets on the hub need it; run pip install 'saccade[hub]'"
         raise UsageError(f"huggingface_hub is not installed; {hint}") from error
     endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-    repo = _Repository(name=repo_id, revision=wanted, endpoint=endpoint, cache=cache or _cache_folder())
+    cache = cache or _cache_folder()
+    repo = _Repository(
+        name=repo_id, revision=wanted, endpoint=endpoint, cache=cache, kind=kind, choose=choose
+    )
     flags = {os.environ.get(flag, "").upper() for flag in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")}
     offline = constants.HF_HUB_OFFLINE or not flags.isdisjoint({"1", "ON", "YES", "TRUE"})
     if offline:
         if (copy := _cached(repo)) is not None:
             return copy
-        raise ModelError(
+        raise repo.error(
             f"{repo_id} is not, or not wholly, in {repo.cache}; HF_HUB_OFFLINE expects it there; "
             "unset HF_HUB_OFFLINE and run the command once with a connection"
         )
