@@ -8,12 +8,14 @@ from saccade.errors import UsageError
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViTConfig
+from saccade.nn import early
 from saccade.nn.block import BlockStyle
 
 Config = ViTConfig | HybridConfig | ResNetConfig
 
 SIZES = {  # width, depth, heads, hidden
     "xs": (64, 4, 4, 128),  # ours, for pictures of a few pixels
+    "mini": (128, 4, 4, 256),  # ours, for few pictures or little time
     "ti": (192, 12, 3, 768),  # Touvron et al. 2021 (DeiT), Steiner et al. 2022 (AugReg)
     "s": (384, 12, 6, 1536),
     "b": (768, 12, 12, 3072),  # Dosovitskiy et al. 2021, table 1
@@ -22,6 +24,8 @@ SIZES = {  # width, depth, heads, hidden
     "g": (1408, 40, 16, 6144),  # Zhai et al. 2022, table 2
     "G": (1664, 48, 16, 8192),
 }
+OURS = ("xs", "mini")
+"""Sizes that nobody else's files have."""
 STEMS = {  # (name, total stride): units a stage
     ("r50", 16): (
         3,
@@ -39,6 +43,7 @@ EXAMPLES = (
       for patch in patches),
     *(f"deit_{size}16{suffix}" for size in ("ti", "s", "b") for suffix in ("", "_distilled")),
     *(f"dinov2_{size}14{suffix}" for size in ("s", "b", "l") for suffix in ("", "_reg")),
+    "conv_vit_mini4_32", "conv_vit_mini16_128", "conv_vit_ti16",
     "r_vit_ti16", "r26_vit_s32", "r26_vit_b32", "r50_vit_b16", "r50_vit_l32",
     "resnet18", "resnet34", "resnet50",
 )  # fmt: skip
@@ -46,10 +51,13 @@ EXAMPLES = (
 
 _SIZE = "|".join(SIZES)
 GRAMMAR = re.compile(
-    rf"(?:(?P<stem>r|r26|r50)_)?(?P<kind>vit|deit|dinov2)_(?P<size>{_SIZE})(?P<patch>\d{{1,4}})"
+    rf"(?:(?P<stem>r|r26|r50|conv)_)?(?P<kind>vit|deit|dinov2)_(?P<size>{_SIZE})(?P<patch>\d{{1,4}})"
     r"(?P<suffix>_distilled|_reg)?(?:_(?P<height>\d{1,5})(?:x(?P<width>\d{1,5}))?)?"
 )
-RESNET = re.compile(rf"resnet(?P<depth>{'|'.join(RESNETS)})(?P<small>_small)?(?:_(?P<side>\d{{1,5}}))?")
+RESNET = re.compile(
+    rf"resnet(?P<depth>{'|'.join(RESNETS)})(?P<small>_small)?"
+    r"(?:_w(?P<width>\d{1,4}))?(?:_(?P<side>\d{1,5}))?"
+)
 
 
 def config(name: str, classes: int = 1000) -> Config:
@@ -57,9 +65,13 @@ def config(name: str, classes: int = 1000) -> Config:
     if match := RESNET.fullmatch(name):
         layers, bottleneck = RESNETS[match["depth"]]
         side = int(match["side"] or 224)
-        small = match["small"] is not None
         return ResNetConfig(
-            layers=layers, bottleneck=bottleneck, classes=classes, image=(side, side), small=small
+            layers=layers,
+            bottleneck=bottleneck,
+            width=int(match["width"] or 64),
+            classes=classes,
+            image=(side, side),
+            small=match["small"] is not None,
         )
     match = GRAMMAR.fullmatch(name)
     if match is None or (match["stem"] and match["kind"] != "vit"):
@@ -84,6 +96,8 @@ def config(name: str, classes: int = 1000) -> Config:
     )
     if kind == "dinov2":
         vit = replace(vit, block=BlockStyle(layerscale=1e-5))
+    if match["stem"] == "conv":
+        return replace(vit, convs=early.usual(width, patch), pool="mean")
     if not match["stem"]:
         return vit
     if (match["stem"], patch) not in STEMS:

@@ -8,12 +8,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from saccade.errors import check_number, check_word
-from saccade.nn import init, place, pool, resample
+from saccade.nn import early, init, place, pool, resample
 from saccade.nn.attention import Tokens, Turn, Weight
 from saccade.nn.block import Block, BlockStyle
 from saccade.nn.head import PairHead, linear_head
 from saccade.nn.norm import norm
-from saccade.nn.patch import Image, Patches, check_size
+from saccade.nn.patch import Image, check_size
 from saccade.nn.stack import Stack
 
 LIMITS = {"patch": 1024, "width": 2**16, "depth": 1024, "heads": 1024, "hidden": 2**18}
@@ -35,6 +35,8 @@ class ViTConfig:
     pool: str = "token"
     position: str = "learned"
     resample: str = "antialias"
+    convs: tuple[int, ...] = ()
+    """Widths of 3x3 convolutions in the place of the patch projection (nn/early.py)."""
     prelogits: int = 0
     """Width of a Linear + tanh before the head, as for ImageNet-21k (section 3.1); 0 means none."""
     registers: int = 0
@@ -46,6 +48,7 @@ class ViTConfig:
             check_number(name, getattr(self, name), 1, most)
         for name in ("classes", "prelogits", "registers"):
             check_number(name, getattr(self, name), 0, 2**20)
+        early.check(self.patch, self.convs)
         for side in self.image:
             check_number("image", side, self.patch, 2**14)
         check_size(*self.image, self.patch)
@@ -70,7 +73,7 @@ class ViT(nn.Module):
         super().__init__()
         self.config, style = config, config.block
         sizes = config.width, config.heads, config.hidden
-        self.patches = Patches(config.width, config.patch) if patches is None else patches
+        self.patches = patches or early.patches(config.width, config.patch, config.convs)
         self.front = nn.Parameter(torch.zeros(config.front, config.width))
         nn.init.normal_(self.front[config.front - config.registers :], std=0.02)
         self.position = place.position(
@@ -82,11 +85,8 @@ class ViT(nn.Module):
         self.norm = norm(style.norm, config.width, style.eps) if style.placement == "pre" else nn.Identity()
         self.pool = pool.pool(config.pool, *sizes, style)
         width = config.width * 2 if config.pool == "token+mean" else config.width
-        self.prelogits = (
-            nn.Sequential(nn.Linear(width, config.prelogits), nn.Tanh())
-            if config.prelogits
-            else nn.Identity()
-        )
+        layers = (nn.Linear(width, config.prelogits), nn.Tanh()) if config.prelogits else ()
+        self.prelogits = nn.Sequential(*layers)
         init.google(self)
         self.head = (PairHead if config.pool == "pair" else linear_head)(
             config.prelogits or width, config.classes

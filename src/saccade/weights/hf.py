@@ -71,6 +71,7 @@ def rules(config: Config, distilled: bool = False) -> list[Rule]:
     """The whole table for a model; `distilled`: the second token is one that the head does not read."""
     if isinstance(config, HybridConfig):
         raise UsageError("Hugging Face has no layout for a hybrid any more; write it as google or timm")
+    infer.check_plain(config, "Hugging Face's")
     pair = config.pool == "pair"
     tokens = ["embeddings.cls_token", *["embeddings.distillation_token"] * (pair or distilled)]
     counts, embedded = [1] * len(tokens), len(tokens)

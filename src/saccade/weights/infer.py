@@ -7,11 +7,11 @@ from re import escape, fullmatch
 from typing import Any
 
 from saccade.errors import ModelError, UsageError
-from saccade.models.names import SIZES
+from saccade.models.names import OURS, SIZES
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
 
-HEADS = {width: heads for name, (width, _, heads, _) in SIZES.items() if name != "xs"}  # xs is our own
+HEADS = {width: heads for name, (width, _, heads, _) in SIZES.items() if name not in OURS}
 
 
 def depth(names: Iterable[str], pattern: str) -> int:
@@ -67,8 +67,17 @@ def pair(value: Any) -> tuple[int, int] | None:
     return None
 
 
+def check_plain(vit: ViTConfig, whose: str) -> None:
+    """Refuse convolutions before the tokens, which no other layout has a place for."""
+    if vit.convs:
+        raise UsageError(
+            f"{whose} layout has no convolutions before the tokens; write the model in saccade's own"
+        )
+
+
 def check_style(vit: ViTConfig, theirs: BlockStyle, whose: str) -> None:
     """Refuse to write a model in a layout whose readers would compute it otherwise."""
+    check_plain(vit, whose)
     kept = {name: getattr(vit.block, name) for name in ("layerscale", "dropout", "droppath")}
     if vit.block != replace(theirs, **kept):
         raise UsageError(

@@ -41,9 +41,11 @@ def resize(module: Vision, image: tuple[int, int] | None = None, patch: int | No
     if not isinstance(module, ViT):
         return module
     old = module.config
-    if isinstance(module, Hybrid) and patch not in (None, old.patch):
+    bare = not isinstance(module, Hybrid) and not old.convs
+    if not bare and patch not in (None, old.patch):
         raise UsageError(
-            f"a hybrid cuts its patches from a feature map; its patch stays {old.patch}, asked was {patch}"
+            f"a model with convolutions before its tokens cannot change its patches; they stay {old.patch} "
+            f"pixels, asked was {patch}"
         )
     new = replace(old, image=image or old.image, patch=patch or old.patch)
     made = build(replace(module.hybrid, vit=new) if isinstance(module, Hybrid) else new)
@@ -56,7 +58,7 @@ def resize(module: Vision, image: tuple[int, int] | None = None, patch: int | No
     for name, (rows, cols) in {"row": (new.grid[0], 1), "col": (1, new.grid[1])}.items():
         if (key := f"position.{name}.table") in tensors:
             tensors[key] = resample(tensors[key], rows, cols, old.resample)
-    if not isinstance(module, Hybrid):
+    if bare:
         tensors["patches.weight"] = resize_kernel(tensors["patches.weight"], new.patch)
     made.load_state_dict(tensors)
     return made.train(module.training)
