@@ -12,7 +12,7 @@ from scipy import stats
 from torch.testing import assert_close
 
 from saccade.data.chance import Chance
-from saccade.data.mix import Mix, blended, cut_box, pasted, smoothed
+from saccade.data.mix import Mix, blended, cut_box, neighbours, pasted, smoothed
 from saccade.errors import UsageError
 from saccade.values import from_json, to_json
 
@@ -129,9 +129,12 @@ def test_the_share_of_mixup_is_a_beta():
     for sample in range(600):
         mixed, _ = Mix(mixup=0.4)(flat(2, 1), torch.arange(2), 2, Chance(0, 0, sample))
         shares.append(mixed[0, 0, 0, 0].item())
-    moved = [share for share in shares if share > 0]  # half of the orders pair each picture with itself
-    assert 200 < len(moved) < 400
-    assert stats.kstest(moved, stats.beta(0.4, 0.4).cdf).pvalue > 1e-3
+    assert stats.kstest(shares, stats.beta(0.4, 0.4).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_partners_are_neighbours_so_that_a_slice_of_a_batch_holds_its_own(count):
+    assert neighbours(count).tolist() == [i ^ 1 if i ^ 1 < count else i for i in range(count)]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5, 1.0])

@@ -47,7 +47,7 @@ class Mix:
         soft = smoothed(target, classes, self.smoothing)
         if not (self.mixup or self.cutmix) or not chance.flip("mix", self.probability):
             return image, soft
-        partner = torch.from_numpy(chance.order("mix partner", image.shape[0])).to(image.device)
+        partner = neighbours(image.shape[0]).to(image.device)
         cut = chance.flip("cutmix or mixup", 0.5) if self.mixup and self.cutmix else self.cutmix > 0
         alpha = self.cutmix if cut else self.mixup
         share = chance.beta("mix share", alpha, alpha)
@@ -57,6 +57,15 @@ class Mix:
             share = 1 - _area(box) / (height * width)  # the border has cut some of the box off
             return pasted(image, partner, box), blended(soft, partner, share)
         return blended(image, partner, share), blended(soft, partner, share)
+
+
+def neighbours(count: int) -> Partner:
+    """Return 1, 0, 3, 2, ...: in a batch that was shuffled, a neighbour is as random as any.
+
+    A slice of a batch holds its own partners, so that several processes mix as a single one does.
+    """
+    places = torch.arange(count)
+    return torch.where((places ^ 1) < count, places ^ 1, places)
 
 
 def smoothed(target: Int[Tensor, "b"], classes: int, smoothing: float) -> Soft:

@@ -93,6 +93,19 @@ def _spread(held: np.ndarray, unit: np.ndarray, classes: list[np.ndarray], luck:
     held[:] = held_unit[unit]
 
 
+def nested(labels: Labels, fraction: float, seed: int, *, keys: UInt64[np.ndarray, "n"]) -> Indices:
+    """Return the sorted places of a fraction of every class, and of at least one picture of each.
+
+    A smaller fraction's pictures are all among a larger one's. A class's are those with the smallest hashes
+    of (seed, key), so the others of the class decide how many there are, and nothing else.
+    """
+    check_number("the fraction of the pictures", fraction, 0.0001, 1)
+    order = np.lexsort((_luck(~keys, seed), labels))  # not the hashes that part the pictures held out
+    parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+    chosen = [places[: max(1, round(len(places) * fraction))] for places in parts]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
 def kfold(labels: Labels, k: int, seed: int, groups: Labels | None = None) -> Iterator[Parts]:
     """Yield (train, val) for each of k folds, as scikit-learn's Stratified(Group)KFold with shuffle does.
 
@@ -136,3 +149,12 @@ def hold_out(collection: Collection, fraction: float = 0.2, seed: int = 0) -> Co
     return replace(
         collection, train=images.take(train), val=images.take(val), told=told, warnings=notes, groups=groups
     )
+
+
+def few(collection: Collection, fraction: float, seed: int = 0) -> Collection:
+    """Return a collection with a fraction of the pictures to learn from, and all of the others."""
+    images = collection.train
+    chosen = nested(images.labels, fraction, seed, keys=images.keys())
+    told = f"{collection.told}; {len(chosen):,} of {len(images):,} to learn from"
+    groups = None if collection.groups is None else collection.groups[chosen]
+    return replace(collection, train=images.take(chosen), told=told, groups=groups)

@@ -37,7 +37,13 @@ class Classify:
         return self._module
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy; with a teacher, a share of it is the distance to the teacher's softened answer."""
+        """Cross-entropy; with a teacher, a share of it is the distance to the teacher's softened answer.
+
+        A batch without a picture, because none could be read, has no loss and moves nothing.
+        """
+        if not batch["image"].shape[0]:  # several processes must all go through the module, with or without
+            nothing = self._module(batch["image"].new_zeros(1, *batch["image"].shape[1:])).sum() * 0
+            return {"loss": nothing, "accuracy": torch.zeros(())}
         logits, target = self._module(batch["image"]), batch["target"]
         loss = soft_cross_entropy(logits, target)
         right = (logits.argmax(-1) == target.argmax(-1)).float().mean()
@@ -49,23 +55,23 @@ class Classify:
         return {"loss": (1 - self.share) * loss + self.share * distance, "accuracy": right}
 
     def score(self, module: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
-        """Accuracy and mean loss on unseen pictures."""
+        """Accuracy and mean loss on unseen pictures, and how many there were."""
         right = seen = 0
         loss = 0.0
         for logits, label in answers(module, batches):
             loss += F.cross_entropy(logits, label, reduction="sum").item()
             right += int((logits.argmax(-1) == label).sum())
             seen += label.shape[0]
-        return {"accuracy": right / max(seen, 1), "loss": loss / max(seen, 1)}
+        return {"accuracy": right / max(seen, 1), "loss": loss / max(seen, 1), "count": float(seen)}
 
 
 def answers(
     module: nn.Module, batches: Iterable[Batch]
 ) -> Iterator[tuple[Float[Tensor, "b classes"], Tensor]]:
     """Logits and labels, batch by batch, in evaluation mode; the module is left as it was."""
-    training = module.training
+    training, device = module.training, next(module.parameters()).device
     module.eval()
     with torch.inference_mode():
         for batch in batches:
-            yield module(batch["image"]), batch["label"]
+            yield module(batch["image"].to(device)), batch["label"].to(device)
     module.train(training)
