@@ -42,10 +42,11 @@ def change(value: T, name: str, text: str) -> T:
     if is_dataclass(now) and not rest:
         inner = ", ".join(f"{first}.{field.name}" for field in fields(now))
         raise ValueError(f"{first} is a group of fields; set one of {inner}")
-    return replace(value, **{first: change(now, rest, text) if rest else _parse(first, now, text)})  # type: ignore[type-var]
+    wanted = next(field.type for field in fields(value) if field.name == first)  # type: ignore[arg-type]
+    return replace(value, **{first: change(now, rest, text) if rest else _parse(first, wanted, now, text)})  # type: ignore[type-var]
 
 
-def _parse(name: str, now: Any, text: str) -> Any:
+def _parse(name: str, wanted: Any, now: Any, text: str) -> Any:
     try:
         match now:
             case bool():
@@ -57,8 +58,9 @@ def _parse(name: str, now: Any, text: str) -> Any:
             case float():
                 return float(text)
             case tuple():
-                kind = type(now[0]) if now else int
-                return tuple(kind(part) for part in text.strip("()[]").split(","))
+                parts, inner = text.strip("()[]").split(","), get_args(wanted)
+                kinds = [inner[0]] * len(parts) if inner[-1] is Ellipsis else inner
+                return tuple(kind(part) for part, kind in zip(parts, kinds, strict=True))
             case _:
                 return text
     except (ValueError, KeyError):

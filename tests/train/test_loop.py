@@ -63,17 +63,17 @@ def train(task, plan, witness=None, ema=None):
 
 
 def test_the_learning_rate_rises_in_a_line_and_falls_along_a_cosine():
-    rates = [cosine(step, 100, 10) for step in range(100)]
+    rates = [cosine(step / 100, 0.1, 0.01) for step in range(100)]
     assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
     assert rates[10] == 1
     assert rates[55] == pytest.approx(0.5)
     assert rates[99] < 0.001
     assert all(a > b for a, b in pairwise(rates[10:]))
-    assert cosine(0, 1, 0) == 1
+    assert cosine(0.0, 0.0, 1.0) == 1
 
 
 def test_a_line_is_learnt():
-    _, witness = train(Line(), Plan(steps=300, epoch=100, lr=0.1, warmup=10))
+    _, witness = train(Line(), Plan(steps=300, epoch=100, lr=0.1, warmup=0.03))
     assert witness.losses[-1] < 1e-3
     assert witness.epochs == 3
 

@@ -15,12 +15,15 @@ from trees import tree
 
 import saccade
 from saccade.api import Model
+from saccade.data.open import open_images
 from saccade.data.transform import Preprocess
 from saccade.errors import DataError, UsageError
 from saccade.models.vit import ViT, ViTConfig
 from saccade.train import start
-from saccade.train.run import DivergedError, StoppedError
+from saccade.train.material import DivergedError, StoppedError
+from saccade.train.recipe import read
 from saccade.weights.atomic import new_folder
+from saccade.weights.files import tensors
 
 RECIPE = [
     "budget.epochs=3",
@@ -198,3 +201,63 @@ def test_runs_are_never_overwritten(tmp_path):
 def test_a_recipe_that_cannot_work_is_refused_in_words(place, change, words):
     with pytest.raises(UsageError, match=words):
         begin(place, "refused", change)
+
+
+@pytest.mark.parametrize("what", ["body", "0", "1", "2"])
+def test_a_part_can_be_kept_from_learning(place, what):
+    run = begin(place, f"frozen-{what}", f"freeze={what}", "budget.epochs=1", "optim.ema=0")
+    before = {name: tensor.clone() for name, tensor in run.state.module.state_dict().items()}
+    run.go()
+    changed = {n for n, t in run.state.module.state_dict().items() if not torch.equal(t, before[n])}
+    expected = {
+        "body": ("head.",),
+        "0": ("blocks.", "norm.", "head."),
+        "1": ("blocks.1.", "norm.", "head."),
+        "2": ("norm.", "head."),
+    }[what]
+    assert changed
+    assert all(name.startswith(expected) for name in changed)
+    assert all(any(name.startswith(prefix) for name in changed) for prefix in expected)
+
+
+def test_more_frozen_blocks_than_there_are_is_refused(place):
+    with pytest.raises(UsageError, match="freeze is 3, but the model has 2 blocks"):
+        begin(place, "none", "freeze=3")
+
+
+def test_a_recipe_file_sets_fields_and_the_command_line_has_the_last_word(place, tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text('seed = 3\nmodel = "vit_xs4_12"\n[augment]\ncrop = [0.5, 1.0]\n[budget]\nbatch = 4\n')
+    changes = [*read(path), "budget.batch=2"]
+    recipe, _ = start.settle(open_images(str(place / "pictures")).train, "", changes)
+    assert (recipe.seed, recipe.model, recipe.augment.crop, recipe.budget.batch) == (
+        3,
+        "vit_xs4_12",
+        (0.5, 1.0),
+        2,
+    )
+    path.write_text("seed = ")
+    with pytest.raises(UsageError, match="cannot be read as a recipe"):
+        read(path)
+
+
+@pytest.mark.slow
+def test_compiled_code_learns_the_same(place):
+    """In processes of their own: the checker of shapes, which only tests have, cannot be compiled."""
+    same = [word for change in (*RECIPE, "dropout=0", "droppath=0") for word in ("--set", change)]
+    for name, more in (("plain", ()), ("compiled", ("--set", "compile=true"))):
+        command = [
+            "train",
+            str(place / "pictures"),
+            "--model",
+            str(place / "small"),
+            "--out",
+            str(place / name),
+        ]
+        subprocess.run(
+            [sys.executable, "-m", "saccade", *command, *same, *more], check=True, capture_output=True
+        )
+    mine, theirs = (tensors(place / name / "model.safetensors") for name in ("plain", "compiled"))
+    assert mine.keys() == theirs.keys()
+    for name, tensor in mine.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-4)

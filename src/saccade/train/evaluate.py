@@ -45,7 +45,13 @@ def evaluate(
     parts = list(answers(module, preprocess, images, workers=workers))
     if not parts:
         raise DataError("there is no picture to be scored on; expected one or more")
-    p, labels, numbers = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return judge(images, *(np.concatenate(column) for column in zip(*parts, strict=True)), split=split)
+
+
+def judge(
+    images: Images, p: np.ndarray, labels: np.ndarray, numbers: np.ndarray, *, split: str
+) -> tuple[Scores, dict[str, Any]]:
+    """What `evaluate` gives, of answers that are there already."""
     found = scores(p / p.sum(-1, keepdims=True), labels)
     answer = p.argmax(-1)
     wrong = np.flatnonzero(answer != labels)
@@ -64,12 +70,15 @@ def evaluate(
     return found, {"split": split, "scores": found.to_json(), "mistakes": mistakes}
 
 
-def samples(images: Images, preprocess: Preprocess, augment: Augment, seed: int) -> list[dict[str, str]]:
+def samples(
+    images: Images, preprocess: Preprocess, augment: Augment | None, seed: int
+) -> list[dict[str, str]]:
     """Some pictures of the first epoch as the model was shown them."""
     shown = []
     for i in np.linspace(0, len(images) - 1, min(16, len(images))).astype(int).tolist():
         try:
-            array = augment(images.read(i), preprocess, Chance(seed, 0, i))
+            data = images.read(i)
+            array = preprocess(data) if augment is None else augment(data, preprocess, Chance(seed, 0, i))
         except DataError:
             continue
         picture = Image.fromarray(preprocess.undo(array))

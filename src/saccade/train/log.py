@@ -1,12 +1,19 @@
 """What happened, for people and programs: a live panel or a line an epoch, events.jsonl, results.csv."""
 
 import csv
+import io
 import json
+import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from saccade.errors import SaccadeError
+from saccade.train.sinks import Sinks
+from saccade.weights.atomic import write_text
 
 COLUMNS = ("epoch", "step", "train_loss", "val_loss", "val_accuracy", "lr")
 """Of results.csv: nothing that depends on the clock, so that a resumed run writes the same bytes."""
@@ -15,59 +22,106 @@ COLUMNS = ("epoch", "step", "train_loss", "val_loss", "val_accuracy", "lr")
 class Log:
     """Appends to a run's logs; a full disk or a closed terminal stops the log, never the run."""
 
-    def __init__(self, folder: Path, steps: int, quiet: bool = False) -> None:
-        self.folder, self.steps = folder, steps
+    def __init__(self, folder: Path, steps: int, quiet: bool = False, leads: bool = True) -> None:
+        """`leads`: of several processes only one writes and speaks."""
+        self.folder, self.steps, self.leads = folder, steps, leads
+        self.quiet = quiet = quiet or not leads
         self.panel = None if quiet or not sys.stderr.isatty() else _panel(steps)
-        self.quiet = quiet
         self._began = time.monotonic()
-        self._last = 0.0
+        self._last = self._began
+        self._torn = False
+        self._rows = list(self._read_rows())
+        self.sinks: Sinks | None = None
 
     def event(self, kind: str, step: int, **numbers: Any) -> None:
-        """One line of JSON."""
+        """One line of JSON; what a full disk or a kill left of the line before stays a line of its own."""
+        if not self.leads:
+            return
         line = json.dumps({"kind": kind, "time": round(time.time(), 3), "step": step, **numbers})
-        with suppress(OSError), (self.folder / "events.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with suppress(OSError), (self.folder / "events.jsonl").open("a+b") as file:
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else f"\n{line}"
+            file.write(f"{line}\n".encode())
+        if self.sinks is not None and kind in ("step", "epoch"):
+            self.sinks.numbers(kind, step, numbers)
 
     def row(self, **numbers: Any) -> None:
         """One line of results.csv."""
-        path = self.folder / "results.csv"
-        with suppress(OSError), path.open("a", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            if path.stat().st_size == 0:
-                writer.writeheader()
-            writer.writerow(numbers)
+        self._rows.append(_line(numbers.get(name, "") for name in COLUMNS))
+        self._write_rows()
 
     def forget_after(self, step: int) -> None:
         """Drop rows of steps that will be done again."""
-        path = self.folder / "results.csv"
-        if path.is_file():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines[1:] if line.endswith("\n") and int(line.split(",")[1]) <= step]
-            path.write_text("".join([*lines[:1], *kept]) if lines else "", encoding="utf-8")
+        before = len(self._rows)
+        self._rows = [line for line in self._rows if int(line.split(",")[1]) <= step]
+        if len(self._rows) < before or self._torn:
+            self._write_rows()
+
+    def _write_rows(self) -> None:
+        """All rows at once: what a full disk kept out before is in the file with the next one."""
+        if not self.leads:
+            return
+        with suppress(OSError, SaccadeError):
+            write_text(self.folder / "results.csv", _line(COLUMNS) + "".join(self._rows))
+            self._torn = False
+
+    def _read_rows(self) -> Iterator[str]:
+        """The whole lines of a run that goes on."""
+        try:
+            lines = (self.folder / "results.csv").read_text("utf-8", "replace").splitlines(keepends=True)
+        except OSError:
+            return
+        for line in lines[1:]:
+            cells = line.split(",")
+            if line.endswith("\n") and len(cells) == len(COLUMNS) and cells[1].isdecimal():
+                yield line
+            else:
+                self._torn = True
 
     def step(self, step: int, numbers: dict[str, float], images: int) -> None:
+        """Tell how a step of training went."""
+        right = f"  right {numbers['accuracy']:.0%}" if "accuracy" in numbers else ""
+        self.move(step, f"loss {numbers['loss']:.3f}{right}  {images} images/s")
+
+    def move(self, step: int, told: str) -> None:
         """Move the panel; without a terminal, nothing until 30 seconds have passed."""
         if self.panel is not None:
-            told = f"loss {numbers['loss']:.3f}  {images} images/s"
-            self.panel.update(self.panel.task_ids[0], completed=step, told=told)
+            with suppress(OSError, ValueError):
+                self.panel.update(self.panel.task_ids[0], completed=step, total=self.steps, told=told)
         elif time.monotonic() - self._last > 30 and not self.quiet:
             self._last = time.monotonic()
             left = (self._last - self._began) / max(step, 1) * (self.steps - step)
-            self.say(
-                f"step {step}/{self.steps}  loss {numbers['loss']:.3f}  {images} images/s  {left:.0f} s left"
-            )
+            self.say(f"step {step}/{self.steps}  {told}  {left:.0f} s left")
 
     def say(self, words: str) -> None:
-        """A line for the person at the terminal."""
-        if self.panel is not None:
-            self.panel.console.print(words, highlight=False, markup=False)
-        elif not self.quiet:
-            print(words, file=sys.stderr, flush=True)
+        """A line for the person at the terminal, who may have closed it."""
+        with suppress(OSError, ValueError):
+            if self.panel is not None:
+                self.panel.console.print(words, highlight=False, markup=False)
+            elif not self.quiet:
+                print(words, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Leave the terminal as it was, and let the sinks finish."""
+        if self.sinks is not None:
+            self.sinks.close()
         if self.panel is not None:
-            self.panel.stop()
+            with suppress(OSError, ValueError):
+                self.panel.stop()
+
+    def leave(self) -> None:
+        """Do the little of `close` that can be done in the middle of anything: show the cursor again."""
+        if self.panel is not None:
+            with suppress(OSError):
+                os.write(2, b"\033[?25h\n")
+
+
+def _line(cells: Iterable[Any]) -> str:
+    """One line of CSV."""
+    made = io.StringIO()
+    csv.writer(made, lineterminator="\n").writerow(cells)
+    return made.getvalue()
 
 
 def _panel(steps: int) -> Any:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from saccade.tasks.task import Batch, Task
+from saccade.train.distributed import ALONE, Team, whole
 from saccade.train.ema import Ema
 from saccade.train.schedule import cosine
 
@@ -24,7 +25,8 @@ class Plan:
     epoch: int
     """Steps in an epoch."""
     lr: float
-    warmup: int = 0
+    warmup: float = 0.0
+    """The share of all steps over which the learning rate rises."""
     accumulate: int = 1
     """Batches to a step: their gradients are averaged before the weights move."""
     clip: float = 1.0
@@ -49,6 +51,26 @@ class State:
     """Factor on the learning rate; halved whenever training had to go back."""
     sums: dict[str, float] = field(default_factory=dict)
     """Of what was logged since the epoch began."""
+    steps: int = 0
+    """How many steps there will be: the plan's, until a time budget corrects it (`aim`)."""
+    aimed: tuple[int, float] = (0, 0.0)
+    """The step at which that was last corrected, and the share of the training done by then."""
+
+    @property
+    def pace(self) -> float:
+        """What a step adds to the share done."""
+        step, done = self.aimed
+        return (1 - done) / max(self.steps - step, 1)
+
+    @property
+    def done(self) -> float:
+        """The share of the training that lies behind; the learning rate follows it."""
+        step, done = self.aimed
+        return done + (self.step - step) * self.pace
+
+    def aim(self, steps: int) -> None:
+        """Let the training end after so many steps; the learning rate goes on from where it is."""
+        self.aimed, self.steps = (self.step, self.done), max(steps, self.step + 1)
 
 
 @runtime_checkable
@@ -56,10 +78,10 @@ class Watcher(Protocol):
     """Whoever looks on: writes logs and checkpoints, scores, and may end it."""
 
     def step(self, state: State, logged: dict[str, float]) -> None:
-        """After every step."""
+        """After every step; may go back to an earlier one."""
 
     def epoch(self, state: State) -> None:
-        """After every epoch."""
+        """After every epoch, unless `step` went back: score, and clear the sums."""
 
     def broken(self, state: State, batch: Batch) -> None:
         """After `Plan.tries` steps in a row without finite numbers: go back to a good state, or raise."""
@@ -68,31 +90,39 @@ class Watcher(Protocol):
         """Shall training end here?"""
 
 
-def fit(task: Task, batches: Iterator[Batch], plan: Plan, state: State, watcher: Watcher) -> None:
+def fit(
+    task: Task, batches: Iterator[Batch], plan: Plan, state: State, watcher: Watcher, team: Team = ALONE
+) -> None:
     """Train from `state.step` to the plan's end, or until the watcher has seen enough."""
     device = next(state.module.parameters()).device
     scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "fp16")
     state.module.train()
-    while state.step < plan.steps and not watcher.over():
-        rate = plan.lr * state.slower * cosine(state.step, plan.steps, plan.warmup)
+    state.steps = state.steps or plan.steps
+    while state.step < state.steps and not watcher.over():
+        rate = plan.lr * state.slower * cosine(state.done, plan.warmup, state.pace)
         for group in state.optimizer.param_groups:
             group["lr"] = rate * group["share"]
-        torch.manual_seed(plan.seed * 1_000_003 + state.step)  # dropout depends on the step, not on history
+        luck = (plan.seed * 1_000_003 + state.step) * team.size + team.rank
+        torch.manual_seed(luck)  # dropout depends on the step, not on history
         state.optimizer.zero_grad(set_to_none=True)
         logged: dict[str, float] = {}
-        for _ in range(plan.accumulate):
+        for part in range(plan.accumulate):
             batch = {name: value.to(device, non_blocking=True) for name, value in next(batches).items()}
-            with half(device, plan.precision):
-                found = task.loss(batch)
-            scaler.scale(found["loss"] / plan.accumulate).backward()  # type: ignore[no-untyped-call]
+            with team.quiet(task.module, part + 1 < plan.accumulate):
+                with half(device, plan.precision):
+                    found = task.loss(batch)
+                scaler.scale(found["loss"] / plan.accumulate).backward()  # type: ignore[no-untyped-call]
             for name, value in found.items():
                 logged[name] = logged.get(name, 0.0) + value.item() / plan.accumulate
         scaler.unscale_(state.optimizer)
-        length = nn.utils.clip_grad_norm_(state.module.parameters(), plan.clip or math.inf).item()
+        norm = nn.utils.get_total_norm([p.grad for p in state.module.parameters() if p.grad is not None])
+        length = whole(norm).item()
+        logged = team.mean(logged)
         state.step += 1
         sound = math.isfinite(length) and math.isfinite(logged["loss"])
         state.skipped = 0 if sound else state.skipped + 1
-        if sound:
+        if sound:  # else the gradients stay as they are, for `broken` to look at
+            nn.utils.clip_grads_with_norm_(state.module.parameters(), plan.clip or math.inf, norm)
             scaler.step(state.optimizer)
             if state.ema is not None:
                 state.ema.update(state.module, state.step)
@@ -104,10 +134,10 @@ def fit(task: Task, batches: Iterator[Batch], plan: Plan, state: State, watcher:
         ):  # a scaler skips until it has found its scale
             watcher.broken(state, batch)
             continue
+        step = state.step
         watcher.step(state, {**logged, "lr": rate, "gradient": length})
-        if state.step % plan.epoch == 0 or state.step == plan.steps:
+        if state.step == step and (step % plan.epoch == 0 or step >= state.steps):
             watcher.epoch(state)
-            state.sums.clear()
             state.module.train()
 
 

@@ -1,17 +1,23 @@
 """The model that a recipe starts from: new by name, or somebody's weights with a head for these classes."""
 
 from dataclasses import replace
+from io import BytesIO
+from statistics import median
 
 import torch
+from PIL import Image
 from torch import nn
 
+from saccade.data.images import Images
 from saccade.data.transform import Preprocess
-from saccade.errors import UsageError
+from saccade.errors import DataError, UsageError
 from saccade.models import names
 from saccade.models.build import Vision, build, config_of
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
+from saccade.models.vit import ViT
 from saccade.nn.block import BlockStyle
+from saccade.train.optim import depth_of
 from saccade.train.recipe import Recipe
 from saccade.weights.load import load
 from saccade.weights.look import locate
@@ -62,10 +68,38 @@ def prepare_teacher(recipe: Recipe, labels: list[str], preprocess: Preprocess) -
     return loaded.module
 
 
-def freeze_body(module: Vision) -> None:
-    """Only the head learns."""
+def freeze(module: Vision, what: str) -> None:
+    """Let a part learn no more: `body`, all but the head, or the patches and so many blocks."""
+    blocks = len(module.blocks if isinstance(module, ViT) else module.stages)
+    if what.isdecimal() and int(what) > blocks:
+        raise UsageError(f"freeze is {what}, but the model has {blocks} blocks; give a number from 0 to that")
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_(name.startswith("head."))
+        learns = name.startswith("head.") if what == "body" else depth_of(name, blocks) > int(what)
+        parameter.requires_grad_(learns)
+
+
+def typical_side(images: Images, most: int = 32) -> int:
+    """The median of the shorter sides of some pictures, from their headers; 224 if none can be read."""
+    sides = []
+    for i in range(0, len(images), max(1, len(images) // most)):
+        try:
+            with Image.open(BytesIO(images.read(i))) as picture:
+                sides.append(min(picture.size))
+        except (OSError, ValueError, DataError, Image.DecompressionBombError):
+            continue
+    return round(median(sides)) if sides else 224
+
+
+def small_name(side: int) -> str:
+    """The model to begin with where none was named: a small ViT with convolutions before about 64 tokens.
+
+    It knows from the start that neighbours belong together, and learns in minutes without an accelerator.
+    """
+    for size, patch in ((12, 2), (48, 4), (96, 8)):
+        if side <= size:
+            image = max(patch * 4, round(side / patch) * patch)
+            return f"conv_vit_mini{patch}_{image}"
+    return "conv_vit_mini16_128"
 
 
 def _with_classes(config: names.Config, classes: int) -> names.Config:

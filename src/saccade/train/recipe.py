@@ -1,12 +1,18 @@
 """A run as a value: which model, on what, how; chosen from the data's size, changed by name, kept as JSON."""
 
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
 
 from saccade.data.augment import Augment
 from saccade.data.mix import Mix
 from saccade.errors import UsageError, check_number, check_word
+from saccade.train import sinks
 from saccade.values import change
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +50,8 @@ class Budget:
     """Epochs without a better score after which training ends early; 0 means never."""
     save: float = 60.0
     """Seconds between checkpoints; the most that a crash can cost."""
+    minutes: float = 0.0
+    """Train for so long instead of so many epochs; 0 means by epochs."""
 
     def __post_init__(self) -> None:
         check_number("budget.epochs", self.epochs, 1, 10**6)
@@ -52,6 +60,7 @@ class Budget:
         check_number("budget.warmup", self.warmup, 0, 0.9)
         check_number("budget.patience", self.patience, 0, 10**6)
         check_number("budget.save", self.save, 0, 10**6)
+        check_number("budget.minutes", self.minutes, 0, 10**6)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +72,7 @@ class Recipe:
     image: int = 0
     """Side of the pictures; 0: the model's own."""
     freeze: str = "none"
-    """none: everything learns. body: only the head learns."""
+    """none: everything learns. body: only the head. A number: not the patches and so many blocks."""
     droppath: float = 0.0
     dropout: float = 0.0
     teacher: str = ""
@@ -79,9 +88,20 @@ class Recipe:
     """The share of unreadable pictures that is borne."""
     workers: int = 1
     precision: str = "fp32"
+    device: str = "auto"
+    """auto: the accelerator if there is one, else the CPU."""
+    compile: bool = False
+    """Let torch.compile make faster code first; it takes a minute or more."""
+    parallel: str = "ddp"
+    """With several processes: ddp keeps the whole model in each, fsdp a slice."""
+    track: str = ""
+    """Where the numbers go besides the run's folder: tensorboard, wandb, mlflow, or several with commas."""
 
     def __post_init__(self) -> None:
-        check_word("freeze", self.freeze, ("none", "body"))
+        if not self.freeze.isdecimal():
+            check_word("freeze", self.freeze, ("none", "body"))
+        check_word("parallel", self.parallel, ("ddp", "fsdp"))
+        sinks.words(self.track)
         check_word("precision", self.precision, ("fp32", "bf16", "fp16"))
         check_number("image", self.image, 0, 2**14)
         for name in ("droppath", "dropout", "bad"):
@@ -128,7 +148,25 @@ def choose(pictures: int, started: bool, side: int) -> tuple[Recipe, str]:
     )
 
 
-def override(recipe: Recipe, changes: Iterable[str]) -> Recipe:
+def read(path: Path) -> list[str]:
+    """The fields that a TOML file sets, as one would type them after --set."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as a recipe in TOML: {error}") from error
+    return list(_typed(found))
+
+
+def _typed(found: dict[str, Any], before: str = "") -> Iterator[str]:
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _typed(value, f"{before}{name}.")
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            yield f"{before}{name}={text}"
+
+
+def override(recipe: T, changes: Iterable[str]) -> T:
     """Set fields as typed after --set: `optim.lr=3e-4`, `budget.epochs=10`."""
     for text in changes:
         name, equals, value = text.partition("=")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from saccade.metrics.classify import Scores
 from saccade.metrics.interval import wilson
-from saccade.train import figures, matrix, origin
+from saccade.train import figures, matrix, origin, spread
 from saccade.train.page import Html, figure, gallery, joined, name, page, section, soft, table, tag
 from saccade.train.plots import DARK, Plot, cells, render, save
 from saccade.train.record import Record, read
@@ -61,8 +61,12 @@ def report(folder: Path) -> Path:
         section("data", PARTS["data"], *origin.described(record)),
         section("repeat", PARTS["repeat"], *origin.repeated(record)),
     ]
+    links = dict(PARTS)
+    if (folder / spread.FILE).is_file():
+        parts.insert(1, section("spread", spread.TITLE, *spread.folds(folder, drawn)))
+        links = {"summary": links.pop("summary"), "spread": spread.TITLE, **links}
     title = _title(record)
-    write_text(folder / "report.html", page(f"{title}: report", joined(parts), PARTS))
+    write_text(folder / "report.html", page(f"{title}: report", joined(parts), links))
     return folder / "report.html"
 
 
@@ -106,7 +110,8 @@ def _what(record: Record) -> Html:
     """What was trained, on what, for how long."""
     events, splits = record.events, origin.splits(record.data)
     size = f" ({events.parameters / 1e6:.1f} million parameters)" if events.parameters else ""
-    said = [name(record.recipe.get("model", "A model")), f"{size} was trained"]
+    what = "was frozen and a linear head trained" if record.recipe.get("method") == "probe" else "was trained"
+    said = [name(record.recipe.get("model", "A model")), f"{size} {what}"]
     if splits.get("train"):
         said.append(f" on {count(splits['train'], 'picture')}")
         said.append(f" of {count(len(record.labels), 'class')}" if record.labels else "")
@@ -158,6 +163,9 @@ def _honest(scores: Scores, record: Record) -> Html:
 
 
 def _curves(record: Record, drawn: Drawn) -> Html:
+    if record.recipe.get("method") == "probe":
+        none = "A linear probe has none: its head is the one solution of a convex problem."
+        return section("curves", PARTS["curves"], tag("p", none))
     made = (figures.loss(record), figures.accuracy(record), figures.lr(record), figures.pace(record))
     plots = [drawn(plot) for plot in made if isinstance(plot, Plot)]
     words = [drawn(plot) for plot in made if isinstance(plot, str)]
@@ -200,9 +208,10 @@ def _samples(record: Record) -> Iterator[Html]:
     if not record.samples:
         yield soft(record.without("A sample of the training pictures", "samples.json"))
         return
+    how = "cropping" if record.recipe.get("method") == "probe" else "cropping and augmentation"
     yield tag(
         "p",
-        "Training pictures as they went into the model, after cropping and augmentation. "
+        f"Training pictures as they went into the model, after {how}. "
         "What a person could not name here, a model can hardly learn.",
     )
     yield gallery(record.samples[:PICTURES])

@@ -1,158 +1,216 @@
 """One run from a folder of pictures to a model folder: started, watched, stopped, resumed."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from saccade.data.feed import steady
 from saccade.data.images import Images
 from saccade.data.loader import Order, scoring, steps_in, training
-from saccade.data.transform import Preprocess
-from saccade.errors import DataError, SaccadeError
-from saccade.models.build import Vision
+from saccade.errors import ResourceError
+from saccade.models.build import build, config_of
 from saccade.tasks.classify import Classify
 from saccade.tasks.task import Batch
 from saccade.train import state as checkpoints
+from saccade.train import unread
+from saccade.train.distributed import check_batch, whole
 from saccade.train.ema import Ema
 from saccade.train.log import Log
 from saccade.train.loop import Plan, State, fit
+from saccade.train.material import DivergedError, Material, StoppedError
 from saccade.train.optim import adamw
-from saccade.train.recipe import Recipe
+from saccade.train.pace import Pace
+from saccade.train.sinks import Sinks
 from saccade.train.stop import listening
+from saccade.weights.atomic import patiently
 from saccade.weights.load import write
 from saccade.weights.rename import state as tensors_of
-
-
-class StoppedError(SaccadeError):
-    """SIGINT or SIGTERM came; the state is saved."""
-
-    exit_code = 130
-
-
-class DivergedError(SaccadeError):
-    """Numbers were not finite, again and again."""
-
-    exit_code = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Material:
-    """What a run works with."""
-
-    recipe: Recipe
-    train: Images
-    val: Images
-    module: Vision
-    preprocess: Preprocess
-    teacher: nn.Module | None = None
 
 
 class Run:
     """Watches the loop: logs, scores, saves, and ends it when asked to."""
 
-    def __init__(self, folder: Path, material: Material, quiet: bool = False) -> None:
-        self.folder, self.material = folder, material
-        recipe = material.recipe
+    def __init__(self, folder: Path, material: Material, quiet: bool = False, brief: bool = False) -> None:
+        """`brief` leaves out the line an epoch, for one run of many."""
+        self.folder, self.material, self.brief = folder, material, brief
+        recipe, team = material.recipe, material.team
+        check_batch(recipe.budget.batch, team)
         self.per_epoch = steps_in(len(material.train), recipe.budget.batch, recipe.budget.accumulate)
         steps = self.per_epoch * recipe.budget.epochs
         self.plan = Plan(
             steps=steps,
             epoch=self.per_epoch,
             lr=recipe.optim.lr,
-            warmup=round(steps * recipe.budget.warmup),
+            warmup=recipe.budget.warmup,
             accumulate=recipe.budget.accumulate,
             clip=recipe.optim.clip,
             seed=recipe.seed,
             precision=recipe.precision,
         )
-        self.task = Classify(material.module, material.teacher)
-        optim = recipe.optim
-        optimizer = adamw(material.module, optim.lr, optim.decay, optim.beta2, optim.layer_decay)
-        ema = Ema(material.module, optim.ema) if optim.ema else None
-        self.state = State(material.module, optimizer, ema)
-        self.log = Log(folder, steps, quiet)
+        device, optim = team.device(recipe.device), recipe.optim
+        module = material.module.to(device)
+        ema = Ema(module, optim.ema) if optim.ema else None
+        for made in (module,) if ema is None else (module, ema.module):
+            team.share(made)
+        learning = team.wrap(module)
+        teacher = None if material.teacher is None else material.teacher.to(device)
+        self.task = Classify(torch.compile(learning) if recipe.compile else learning, teacher)  # type: ignore[arg-type]
+        optimizer = adamw(module, optim.lr, optim.decay, optim.beta2, optim.layer_decay)
+        self.state = State(module, optimizer, ema, steps=steps)
+        self.log = Log(folder, steps, quiet, team.leads)
+        self.pace = Pace(recipe.budget.minutes, self.per_epoch)
         self.best, self.stale, self.returns = -1.0, 0, 0
         self.stopped = False
+        self.deaths = 0
         self.failed: set[int] = set()
+        self.unscored: set[int] = set()
+        self._last: Path | None = None
+        self._kept = -1
+        self._shown: list[int] = []
+        self.waited = 0.0
+        """Seconds for which the loop had to wait for batches."""
         self._saved = self._clock = time.monotonic()
 
     def step(self, state: State, logged: dict[str, float]) -> None:
         """Log; save when the interval is over or somebody asked to stop."""
         now = time.monotonic()
         budget = self.material.recipe.budget
-        images = round(budget.batch * budget.accumulate / max(now - self._clock, 1e-9))
-        self._clock = now
-        self.log.step(state.step, logged, images)
+        seconds, self._clock = now - self._clock, now
+        images = round(budget.batch * budget.accumulate / max(seconds, 1e-9))
+        if self.pace.step(seconds) and state.step < state.steps:
+            state.aim(self.material.team.told(state.step + self.pace.left()))
+            self.log.steps = state.steps
+        if not self.brief or self.log.panel is not None:
+            self.log.step(state.step, logged, images)
         if state.step % max(1, self.per_epoch // 20) == 0:
             self.log.event("step", state.step, **logged, images_per_second=images)
-        ends = state.step % self.per_epoch == 0 or state.step == self.plan.steps
-        if not ends and (
-            self.stopped or now - self._saved > budget.save
-        ):  # an epoch's end saves once it is scored
-            self.save()
+        self.stopped = self.material.team.any(self.stopped)
+        ends = state.step % self.per_epoch == 0 or state.step >= state.steps
+        if not ends and (self.stopped or self.material.team.told(now - self._saved > budget.save)):
+            self.save_or_return()  # an epoch's end saves once it is scored
 
     def epoch(self, state: State) -> None:
         """Score on the pictures held back, keep the model if it is the best so far, and save."""
+        if self._returned():
+            return
         module = state.module if state.ema is None else state.ema.module
-        budget = self.material.recipe.budget
-        unseen = scoring(self.material.val, self.material.preprocess, max(budget.batch, 32))
-        scores = self.task.score(module, unseen)
+        m, began = self.material, time.monotonic()
+        scores = {} if m.val is None else self._score(module, m.val)
         number, count = state.step // self.per_epoch, max(state.sums.get("steps", 0.0), 1.0)
         row = {
             "epoch": number,
             "step": state.step,
             "train_loss": state.sums.get("loss", float("nan")) / count,
-            "val_loss": scores["loss"],
-            "val_accuracy": scores["accuracy"],
+            **{f"val_{name}": scores[name] for name in ("loss", "accuracy") if name in scores},
             "lr": state.optimizer.param_groups[0]["lr"],
         }
         self.log.row(**row)
-        self.log.event("epoch", **row)
-        told = f"epoch {number}/{budget.epochs}  loss {row['train_loss']:.3f}  right {scores['accuracy']:.1%}"
-        if scores["accuracy"] > self.best:
-            self.best, self.stale = scores["accuracy"], 0
-            write(self.folder, module, self.material.preprocess, list(self.material.train.classes))  # type: ignore[arg-type]
-            told += "  (best so far)"
-        else:
-            self.stale += 1
-        self.log.say(told)
+        self.log.event("epoch", **row, waited=round(self.waited, 3))
+        told = f"epoch {number}/{-(-state.steps // self.per_epoch)}  loss {row['train_loss']:.3f}"
+        told += f"  right {scores['accuracy']:.1%}" if scores else ""
+        better = bool(scores) and scores["accuracy"] > self.best
+        equal = bool(scores) and scores["accuracy"] == self.best  # then the later one, at a smaller rate
+        self.best, self.stale = (scores["accuracy"], 0) if better else (self.best, self.stale + 1)
+        if better or equal or not scores or not m.choose:
+            self._keep(module)
+        told += "  (best so far)" if better and m.choose else ""
+        if not self.brief:
+            self.log.say(told)
         state.sums.clear()
         self.save()
+        self._clock = time.monotonic()
+        self.pace.scored(self._clock - began)
+
+    def _score(self, module: nn.Module, val: Images) -> dict[str, float]:
+        """Loss and accuracy on the pictures held back, each process on its part of them."""
+        m = self.material
+        part = (0, 1) if m.team.sharded else m.team.part  # slices of one model answer together or not at all
+        unseen, seen = scoring(val, m.preprocess, max(m.recipe.budget.batch, 32), 0, part), set[int]()
+        found, names = self.task.score(module, unread.noted(unseen, seen)), ("accuracy", "loss")
+        gone = sorted(set(range(part[0], len(val), part[1])) - seen)
+        unread.count(self.unscored, gone, val, m.recipe.bad, self.log.say)
+        count, *sums = found["count"], *(found[name] * found["count"] for name in names)
+        if not m.team.sharded:
+            count, *sums = m.team.sum([count, *sums])
+        return {name: value / max(count, 1) for name, value in zip(names, sums, strict=True)}
+
+    def _keep(self, module: nn.Module) -> None:
+        """Write the model into the run folder, which is not made anew if it has vanished."""
+        m, needed = self.material, sum(t.numel() * t.element_size() for t in tensors_of(module).values())
+        if m.team.sharded:
+            tensors = {name: whole(tensor) for name, tensor in tensors_of(module).items()}
+            module = build(config_of(m.module))
+            checkpoints.restore_module(module, tensors)
+        if not m.team.leads:
+            return
+
+        def keep() -> None:
+            os.stat(self.folder)
+            write(self.folder, module, m.preprocess, list(m.train.classes))  # type: ignore[arg-type]
+
+        then = f"go on with: saccade train --resume {self.folder}"
+        patiently(keep, "the model", self.folder, needed, then)
 
     def broken(self, state: State, batch: Batch) -> None:
         """Go back to the last checkpoint with half the learning rate, twice; then give up."""
-        names = ", ".join(self.material.train.name(int(i)) for i in batch["index"][:3])
+        self._return(f"the loss or its gradient was not a finite number {self.plan.tries} times in a row")
+
+    def _return(self, found: str) -> None:
+        state, where = self.state, checkpoints.culprit(self.state.module)
+        names = ", ".join(self.material.train.name(i) for i in self._shown[:3])
         self.returns += 1
         place, _ = checkpoints.latest(self.folder / "checkpoints")
         if self.returns > 2 or place is None:
             raise DivergedError(
-                f"the loss was not a finite number {self.plan.tries} times in a row at step {state.step} "
-                f"(pictures: {names}, ...); the last good state is kept; try a smaller optim.lr"
+                f"{found} at step {state.step}, first in {where} (pictures: {names}, ...); "
+                "the last good state is kept; try a smaller optim.lr"
             )
         self.restore(place)
         state.slower *= 0.5
-        self.log.say(f"numbers were not finite; back to step {state.step} with half the learning rate")
+        state.skipped = 0
+        self.save()  # a kill from here on does not forget that it was slowed down
+        self.log.say(f"{found} ({where}); back to step {state.step} with half the learning rate")
+
+    def _returned(self) -> bool:
+        """Go back if a number of the state is not finite: such a state is neither scored nor saved."""
+        bad = checkpoints.unsound(self._groups())
+        if bad:
+            self._return(f"{bad} was not finite")
+        return bool(bad)
 
     def over(self) -> bool:
         """Stop when asked to, or when nothing has got better for long enough."""
         patience = self.material.recipe.budget.patience
         return self.stopped or bool(patience and self.stale >= patience)
 
-    def save(self) -> None:
-        """Write a checkpoint."""
+    def save_or_return(self) -> None:
+        """Write a checkpoint, or go back to the last one if this one would not be sound."""
+        if not self._returned():
+            self.save()
+
+    def _groups(self) -> dict[str, dict[str, torch.Tensor]]:
         state = self.state
-        groups = {
-            "module": tensors_of(state.module),
-            "optimizer": checkpoints.optimizer_tensors(state.optimizer, state.module),
-        }
+        optimizer = checkpoints.optimizer_tensors(state.optimizer, state.module)
+        groups = {"module": tensors_of(state.module), "optimizer": optimizer}
         if state.ema is not None:
             groups["ema"] = tensors_of(state.ema.module)
+        return {name: {key: whole(tensor) for key, tensor in group.items()} for name, group in groups.items()}
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        state, team, groups = self.state, self.material.team, self._groups()
+        self.failed = set().union(*team.gathered(self.failed))
         kept = {
             "step": state.step,
+            "steps": state.steps,
+            "aimed": list(state.aimed),
+            "spent": self.pace.spent if self.pace.seconds else 0.0,
+            "skipped": state.skipped,
             "slower": state.slower,
             "sums": state.sums,
             "best": self.best,
@@ -160,20 +218,24 @@ class Run:
             "returns": self.returns,
             "failed": sorted(self.failed),
         }
-        checkpoints.save(self.folder / "checkpoints", state.step, groups, kept)
-        self._saved = time.monotonic()
+        place = self.folder / "checkpoints"
+        if team.leads:
+            self._last = checkpoints.save(place, state.step, groups, kept, self._last)
+        self._saved, self._kept = time.monotonic(), state.step
         self.log.event("save", state.step)
 
     def restore(self, place: Path) -> None:
         """Go on from a checkpoint."""
         groups, kept = checkpoints.read(place)
         state = self.state
-        load_tensors(state.module, groups["module"])
+        checkpoints.restore_module(state.module, groups.get("module", {}))
         if state.ema is not None:
-            load_tensors(state.ema.module, groups["ema"])
+            checkpoints.restore_module(state.ema.module, groups.get("ema", {}))
         checkpoints.restore_optimizer(state.optimizer, state.module, groups.get("optimizer", {}))
         state.step, state.slower, state.sums = kept["step"], kept["slower"], dict(kept["sums"])
-        state.skipped = 0
+        state.skipped, self._last, self._kept = kept.get("skipped", 0), place, kept["step"]
+        state.steps, state.aimed = kept["steps"], (kept["aimed"][0], kept["aimed"][1])
+        self.pace.spent, self.log.steps = kept["spent"], state.steps
         self.best, self.stale, self.returns = kept["best"], kept["stale"], max(self.returns, kept["returns"])
         self.failed = set(kept["failed"])
         self.log.forget_after(state.step)
@@ -183,54 +245,60 @@ class Run:
         recipe, m = self.material.recipe, self.material
         accumulate = recipe.budget.accumulate
         while True:
-            first, last = self.state.step * accumulate, self.plan.steps * accumulate
-            per_epoch = self.per_epoch * accumulate
-            order = Order(len(m.train), recipe.budget.batch, per_epoch, recipe.seed, first, last)
-            returns = self.returns
-            for batch in training(
-                m.train, m.preprocess, recipe.augment, recipe.mix, recipe.seed, order, recipe.workers
-            ):
+            last, per_epoch = self.plan.steps * accumulate, self.per_epoch * accumulate
+            last = sys.maxsize if recipe.budget.minutes else last  # the clock tells how many
+            returns, began = self.returns, time.monotonic()
+
+            def begin(first: int, last: int = last, per_epoch: int = per_epoch) -> Iterator[Batch]:
+                batch = recipe.budget.batch
+                order = Order(len(m.train), batch, per_epoch, recipe.seed, first, last, m.team.part)
+                return training(
+                    m.train, m.preprocess, recipe.augment, recipe.mix, recipe.seed, order, recipe.workers
+                )
+
+            for batch in steady(begin, self.state.step * accumulate, self._worker_died):
                 if self.returns != returns:
                     break
-                self._count_failures(batch.pop("failed"))
+                unread.count(self.failed, batch.pop("failed").tolist(), m.train, recipe.bad, self.log.say)
+                self._shown = batch["index"].tolist()
+                self.waited += time.monotonic() - began
                 yield batch
-            else:
+                began = time.monotonic()
+            if self.returns == returns:
                 return
 
-    def _count_failures(self, failed: torch.Tensor) -> None:
-        for index in failed.tolist():
-            if index not in self.failed:
-                self.failed.add(index)
-                self.log.say(f"left out: {self.material.train.name(index)} cannot be read any more")
-        most = self.material.recipe.bad * len(self.material.train)
-        if len(self.failed) > max(most, 1):
-            raise DataError(
-                f"{len(self.failed)} of {len(self.material.train)} pictures cannot be read, more than the "
-                f"{self.material.recipe.bad:.0%} that is borne; run `saccade check`, or set bad higher"
+    def _worker_died(self) -> None:
+        """Go on with new workers, once; they die when the machine runs out of memory."""
+        self.deaths += 1
+        if self.deaths > 1 and not self.stopped:
+            self.save()
+            raise ResourceError(
+                f"a process that reads pictures was ended from outside, twice; is the memory full? "
+                f"The state is saved at step {self.state.step}; make room, then go on with: "
+                f"saccade train --resume {self.folder}"
             )
+        self.log.say("note: a process that reads pictures was ended from outside; new ones are started")
 
     def go(self) -> None:
         """Train to the end, or until a signal; the second one leaves at once."""
+        track, leads = self.material.recipe.track, self.material.team.leads
         with listening(self._stop):
             try:
-                fit(self.task, self.batches(), self.plan, self.state, self)
+                self.log.sinks = Sinks(track if leads else "", self.folder, self.state.step, self.log.say)
+                fit(self.task, self.batches(), self.plan, self.state, self, self.material.team)
+                if self.stopped and self._kept != self.state.step:  # it came just after the step was over
+                    self.save_or_return()
             finally:
                 self.log.close()
         self.log.event("end", self.state.step, reason="stopped" if self.stopped else "done")
         if self.stopped:
             raise StoppedError(
-                f"stopped at step {self.state.step} of {self.plan.steps}; "
+                f"stopped at step {self.state.step} of {self.state.steps}; "
                 f"go on with: saccade train --resume {self.folder}"
             )
 
     def _stop(self) -> None:
         if self.stopped:
+            self.log.leave()
             os._exit(130)
         self.stopped = True
-
-
-def load_tensors(module: torch.nn.Module, found: dict[str, torch.Tensor]) -> None:
-    """Give a module its tensors back."""
-    own = module.state_dict()
-    for name, tensor in found.items():
-        own[name].copy_(tensor)

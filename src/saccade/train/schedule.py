@@ -1,11 +1,15 @@
-"""The learning rate as a function of the step: warm-up, then half a cosine (Loshchilov, Hutter 2017)."""
+"""The learning rate by the share done: warm-up, then half a cosine (Loshchilov and Hutter 2017)."""
 
 import math
 
 
-def cosine(step: int, steps: int, warmup: int) -> float:
-    """The share of the full learning rate at `step` (from 0): rises to 1 over `warmup` steps, falls to 0."""
-    if step < warmup:
-        return (step + 1) / warmup
-    done = (step - warmup) / max(steps - warmup, 1)
-    return 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+def cosine(done: float, warmup: float, step: float) -> float:
+    """The share of the full learning rate: rises to 1 while `done` is below `warmup`, then falls to 0.
+
+    Args:
+        done: The share of the training that lies behind, from 0 to 1.
+        step: What one more step adds to it; the first step is not lost to a rate of 0.
+    """
+    if done < warmup:
+        return min((done + step) / warmup, 1.0)
+    return 0.5 * (1 + math.cos(math.pi * min((done - warmup) / max(1 - warmup, 1e-9), 1.0)))

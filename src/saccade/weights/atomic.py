@@ -2,17 +2,24 @@
 
 import errno
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
+from typing import TypeVar
 
 from saccade.errors import ResourceError, SaccadeError, UsageError
 from saccade.weights.source import shown
 
+T = TypeVar("T")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+PAUSES = (0.25, 1.0, 4.0)
+"""Seconds before each further try of a write that failed."""
+TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 
 @contextmanager
@@ -29,14 +36,55 @@ def replacing(path: Path, needed: int) -> Iterator[BufferedRandom]:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         finally:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # gone into its place, or with its whole disk
                 os.unlink(temporary)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise _unwritten(path, needed, error) from error
 
 
-def _sync_folder(folder: Path) -> None:
+def patiently(write: Callable[[], T], what: str, folder: Path, needed: int, then: str) -> T:
+    """Write, and try again after each of `PAUSES`: a network disk may be back by then.
+
+    A full disk is not asked again. What fails for good is a ResourceError with the bytes needed and free,
+    and what to do then.
+    """
+    tries = 0
+    while True:
+        try:
+            return write()
+        except (OSError, UsageError, ResourceError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(cause, OSError):
+                raise
+            if cause.errno in FULL or tries == len(PAUSES):
+                raise ResourceError(
+                    f"{what} cannot be written to {shown(folder)} ({cause.strerror}); "
+                    f"{needed:,} bytes are needed and {free(folder)} are free; "
+                    f"make room or mend the disk, then {then}"
+                ) from error
+        time.sleep(PAUSES[tries])
+        tries += 1
+
+
+def free(folder: Path) -> str:
+    """The bytes left on the disk of a folder, in words; the folder itself may be gone."""
+    for place in (folder, *folder.absolute().parents):
+        with suppress(OSError):
+            return f"{shutil.disk_usage(place).free:,}"
+    return "none that can be seen"
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files that a killed process left in a folder."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if TEMPORARY.fullmatch(path.name):
+                path.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder outlast a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -45,10 +93,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _unwritten(path: Path, needed: int, error: OSError) -> SaccadeError:
-    if error.errno in FULL:
-        free = shutil.disk_usage(path.parent).free
+    if error.errno in (*FULL, errno.EIO):
         return ResourceError(
-            f"{shown(path)} needs {needed:,} bytes and {free:,} are free ({error.strerror}); "
+            f"{shown(path)} needs {needed:,} bytes and {free(path.parent)} are free ({error.strerror}); "
             "nothing was left behind; free some space or choose another folder"
         )
     return UsageError(
@@ -74,6 +121,8 @@ def new_folder(out: Path) -> Path:
             path.mkdir(parents=True)
             return path
         except FileExistsError:
+            if number == 1 and not path.is_dir():
+                raise UsageError(f"{shown(path)} is a file; expected a folder; choose another name") from None
             number += 1
             path = out.with_name(f"{out.name}-{number}")
         except OSError as error:
