@@ -1,9 +1,12 @@
 """`saccade check`: the table, the JSON and the exit code."""
 
 import json
+import re
 
 import pytest
 import typer
+from swapped import coloured, trained
+from terminal import run as saccade
 from trees import tree
 
 from saccade.cli.check import check
@@ -72,3 +75,73 @@ def test_many_classes_are_cut_in_the_middle(tmp_path, capsys):
     tree(tmp_path, {f"c{i:03}": 1 for i in range(100)})
     _, out, _ = checked(capsys, tmp_path)
     assert "(60 classes of middling size are not shown; --json lists them)" in out
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Coloured pictures, some in a wrong folder, and a run that was trained on them."""
+    folder = tmp_path_factory.mktemp("check")
+    wrong = coloured(folder / "colours")
+    return folder / "colours", trained(folder / "colours", folder / "run", 6, "budget.batch=16"), wrong
+
+
+def test_the_page_is_written_beside_the_report(tmp_path, capsys):
+    tree(tmp_path / "p", {"<script>x<": 3, "b": 2})
+    plain = checked(capsys, tmp_path / "p")
+    code, out, err = checked(capsys, tmp_path / "p", html=tmp_path / "check.html")
+    assert (code, out) == plain[:2]
+    assert err == plain[2] + f"page: {tmp_path / 'check.html'}\n"
+    page = (tmp_path / "check.html").read_text(encoding="utf-8")
+    assert "&lt;script&gt;x&lt;" in page
+    assert "<script" not in page
+    assert "nothing is wrong with them" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nowhere/check.html", "there is no folder"),
+        ("p", "a folder; expected the name of a file in it"),
+        ("p/a/0.png", "exists and is no page of `saccade check`, so it is not replaced"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(tmp_path, name, told):
+    tree(tmp_path / "p", {"a": 3, "b": 2})
+    before = (tmp_path / "p" / "a" / "0.png").read_bytes()
+    done = saccade("check", tmp_path / "p", "--html", tmp_path / name)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert told in done.err
+    assert done.err.count("\n") == 1
+    assert (tmp_path / "p" / "a" / "0.png").read_bytes() == before
+
+
+def test_a_run_names_suspected_labels_in_words_in_json_and_on_the_page(place, tmp_path, capsys):
+    data, run, wrong = place
+    code, out, _ = checked(capsys, data, run=run, html=tmp_path / "check.html")
+    assert code == 0, "a suspicion is a question to a person, and no finding"
+    assert re.search(r"\d suspected labels? among the \d+ pictures that the model did not learn from\n", out)
+    assert "that the model learnt from (a model rarely doubts what it has learnt by heart" in out
+    assert re.search(r"^found: \d suspected labels$", out.splitlines()[-1])
+    assert out.count("  picture ") == 2
+    _, out, _ = checked(capsys, data, run=run, as_json=True)
+    told = json.loads(out)["suspicion"]
+    assert sum(told["judged"].values()) == 120
+    assert {each["place"]["name"] for each in told["suspects"]} <= wrong
+    assert {each["part"] for each in told["suspects"]} == {"unseen", "learnt"}
+    page = (tmp_path / "check.html").read_text(encoding="utf-8")
+    for each in told["suspects"]:
+        assert (
+            f"{each['place']['name']}, label says {each['place']['label']}, model says {each['answer']}"
+            in page
+        )
+
+
+def test_a_run_of_other_classes_is_one_sentence(place, tmp_path):
+    tree(tmp_path / "p", {"cat": 3, "dog": 2})
+    done = saccade("check", tmp_path / "p", "--run", place[1])
+    assert (done.code, done.out) == (3, "")
+    assert "have 2 classes that" in done.err.splitlines()[-1]
+    done = saccade("check", place[0], "--run", tmp_path / "p")
+    assert (done.code, done.out) == (2, "")
+    assert "is no run folder (it has no recipe.json)" in done.err

@@ -2,48 +2,73 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from saccade.cli.parse import DataArgument
+
 if TYPE_CHECKING:
     from saccade.data.collection import Collection
     from saccade.data.inspect import Examination, Place, Twins
+    from saccade.train.suspects import Part, Suspicion
 
 MOST = 20
 CLASSES = 40
 
 
 def check(
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="Class folders, a manifest, .tar shards or .parquet.")
-    ],
+    data: DataArgument,
     kind: Annotated[
         str, typer.Option("--format", help="What DATA is: auto, folders, manifest, shards, parquet.")
     ] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="Read the headers only; no look-alikes.")] = False,
     workers: Annotated[int, typer.Option(help="Threads that decode.")] = 2,
+    run: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="A run folder: its model names labels that look wrong.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write one page, with the pictures found.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every finding.")] = False,
 ) -> None:
-    """Look at every picture before training on it: `saccade check photos`."""
+    """Look at every picture before training on it: `saccade check photos --html check.html`."""
     from saccade.data.inspect import examine
     from saccade.data.open import open_images
     from saccade.errors import check_number
 
     check_number("workers", workers, 1, 256)
+    if html is not None:
+        from saccade.train import findings
+
+        findings.check_target(html)
     found = open_images(data, kind)
     print(found.told, file=sys.stderr)
-    seen = examine(found, workers, not quick)
+    suspicion: Suspicion | None = None
+    if run is not None:
+        from saccade.train.suspects import judge, suspects
+
+        jury = judge(run, found)
+        seen = examine(found, workers, not quick)
+        suspicion = suspects(jury, found, seen, workers)
+    else:
+        seen = examine(found, workers, not quick)
     if as_json:
         report = {"told": found.told, "warnings": list(found.warnings), **seen.to_json()}
-        typer.echo(json.dumps(report, indent=2))
+        judged = {} if suspicion is None else {"suspicion": suspicion.to_json()}
+        typer.echo(json.dumps({**report, **judged}, indent=2))
     else:
-        typer.echo("\n\n".join(_report(found, seen)))
+        typer.echo("\n\n".join(_report(found, seen, suspicion)))
+    if html is not None:
+        verdict = _verdict(found, seen, suspicion)
+        findings.write(html, findings.Findings(data, found, seen, verdict, suspicion))
+        print(f"page: {html}", file=sys.stderr)
     if found.warnings or not seen.sound:
         raise typer.Exit(1)
 
 
-def _report(found: "Collection", seen: "Examination") -> list[str]:
+def _report(found: "Collection", seen: "Examination", suspicion: "Suspicion | None") -> list[str]:
     """The parts of the report, each a heading with lines or a table below it."""
     from saccade.data.collection import plural
 
@@ -60,19 +85,44 @@ def _report(found: "Collection", seen: "Examination") -> list[str]:
     ):
         if groups:
             parts.append(_part(f"{words}: {plural(len(groups), 'group')}", [_twins(each) for each in groups]))
-    parts.append("nothing is wrong with them" if seen.sound and not found.warnings else _verdict(found, seen))
-    return parts
+    if suspicion is not None:
+        parts += [f"note: {suspicion.note}"] * bool(suspicion.note)
+        parts += [_suspects(part) for part in suspicion.parts]
+    return [*parts, _verdict(found, seen, suspicion)]
 
 
-def _verdict(found: "Collection", seen: "Examination") -> str:
+def _suspects(part: "Part") -> str:
+    """A table of what the model takes for something else; the sentence above it says how far to trust it."""
+    from saccade.cli.table import table
+    from saccade.data.source import shown
+    from saccade.train.suspects import CAUTION
+
+    caution = f" ({CAUTION[part.kind]})" if CAUTION[part.kind] else ""
+    if not part.suspects:
+        return part.told + caution
+    rows = [["picture", "label says", "model says", "how sure", "of the label"]]
+    rows += [
+        [each.place.name, shown(each.place.label), shown(each.answer), f"{each.sure:.1%}", f"{each.own:.1%}"]
+        for each in part.suspects
+    ]
+    head, *lines = table(rows[: MOST + 1], right=(3, 4)).splitlines()
+    more = [f"and {len(rows) - 1 - MOST:,} more; --json lists them all"] if len(rows) - 1 > MOST else []
+    return "\n  ".join([part.told + caution, head, *lines, *more])
+
+
+def _verdict(found: "Collection", seen: "Examination", suspicion: "Suspicion | None") -> str:
     from saccade.data.collection import plural
 
+    suspected = suspicion.count if suspicion is not None else 0
+    if seen.sound and not found.warnings and not suspected:
+        return "nothing is wrong with them"
     counts = [
         (len(seen.unreadable), "unreadable picture"),
         (len(seen.contradictions), "contradiction"),
         (len(seen.leaks), "leak between splits"),
         (sum(each.exact for each in seen.duplicates), "duplicate"),
         (len(found.warnings), "note"),
+        (suspected, "suspected label"),
     ]
     told = [
         plural(count, noun) if noun != "leak between splits" else f"{plural(count, 'leak')} between splits"
