@@ -1,0 +1,113 @@
+"""`saccade compare`: a CNN against a ViT, on your own pictures."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saccade.cli.parse import MaybeDataArgument
+from saccade.errors import UsageError
+
+if TYPE_CHECKING:
+    from saccade.train.contest import Cost, Row
+
+FRACTIONS = "0.1,0.3,1"
+
+
+def compare(
+    data: MaybeDataArgument = "",
+    models: Annotated[
+        str, typer.Option(help="Names (saccade models) with commas; default: a ViT and a ResNet.")
+    ] = "",
+    fractions: Annotated[str, typer.Option(help="How much of the pictures to learn from.")] = FRACTIONS,
+    equal: Annotated[
+        str, typer.Option(help="params: ResNets as large as the first ViT; time: so many --minutes; or both.")
+    ] = "",
+    minutes: Annotated[float, typer.Option(help="For each training, with --equal time.")] = 0.0,
+    out: Annotated[Path | None, typer.Option(help="Folder; default runs/compare-<name of the data>.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with a comparison that was stopped.")] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a field of the recipe.")
+    ] = None,
+    kind: Annotated[
+        str, typer.Option("--format", help="Force what DATA is: folders, manifest, shards, parquet.")
+    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print compare.json.")] = False,
+) -> None:
+    """Train models on more and more of your pictures: `saccade compare photos --models vit_ti16,resnet18`."""
+    if bool(data) == (resume is not None):
+        raise UsageError("give either DATA to start a comparison or --resume FOLDER to go on with one")
+    asked = models or equal or minutes or out or changes or kind != "auto" or fractions != FRACTIONS
+    if resume is not None and asked:
+        raise UsageError("--resume goes on exactly as the comparison began; leave out the other options")
+    shares = _numbers(fractions)
+    from saccade.train import compare, contest
+
+    if resume is None:
+        folder, made = contest.begin(
+            data, _words(models), shares, _words(equal), minutes, changes or (), kind, out
+        )
+        for note in made.notes:
+            _say(note)
+    else:
+        folder = resume
+    _, rows, costs = compare.go(folder, _say)
+    _say(f"report: {folder / 'report.html'}")
+    if as_json:
+        typer.echo((folder / contest.FILE).read_text(encoding="utf-8").rstrip("\n"))
+    else:
+        typer.echo(_table(rows, costs))
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(word) for word in _words(text)] or [1.0]
+    except ValueError:
+        raise UsageError(f"--fractions is {text!r}; expected numbers with commas such as 0.1,0.3,1") from None
+
+
+HEAD = (
+    *("model", "data", "pictures", "right", "95 % interval", "epochs", "trained", "params", "MACs"),
+    *("1 picture", "32 at once", "forward", "step", "field", "half in", "attention"),
+)
+
+
+def _table(rows: "list[Row]", costs: "list[Cost]") -> str:
+    """A line a training: what came out, then what its model takes."""
+    from saccade.cli.table import table
+
+    by_model = {each.model: each for each in costs}
+    lines = [_line(row, by_model[row.model]) for row in rows]
+    return table([HEAD, *lines], right=range(1, len(HEAD)))
+
+
+def _line(row: "Row", cost: "Cost") -> list[str]:
+    from saccade.train.words import duration, percent
+
+    return [
+        row.model,
+        f"{row.fraction * 100:g} %",
+        f"{row.pictures:,}",
+        percent(row.accuracy),
+        f"{percent(row.low)} – {percent(row.high)}",
+        f"{row.epochs:.4g}",
+        duration(row.seconds),
+        f"{cost.parameters / 1e6:.3g} M",
+        f"{cost.macs / 1e6:.3g} M",
+        f"{1000 * cost.latency:.3g} ms",
+        f"{cost.throughput:.4g}/s",
+        f"{cost.forward / 2**20:.3g} MiB",
+        f"{cost.step / 2**20:.3g} MiB",
+        f"{cost.field} px" if cost.field else "all",
+        f"{row.effective[0]:.3g} px",
+        f"{row.blocks[0]:.3g} – {row.blocks[-1]:.3g} px" if row.attention else "",
+    ]
