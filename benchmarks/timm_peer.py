@@ -23,6 +23,7 @@ from safetensors.torch import save_file  # noqa: E402
 from saccade.models.vit import ViT  # noqa: E402
 from saccade.weights.load import load  # noqa: E402
 
+__all__ = ["timm"]
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("vit_tiny_patch16_224", {}),
     ("deit_tiny_distilled_patch16_224", {}),
