@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from terminal import NAMES, picture, small
+from trees import tree
 
 import saccade
 from saccade.data.transform import Preprocess
@@ -32,6 +33,7 @@ def test_the_public_names_are_few_and_come_when_they_are_called():
         "__version__",
         "create",
         "load",
+        "train",
     ]
     for name in dir(saccade):
         assert getattr(saccade, name) is not None
@@ -238,3 +240,23 @@ def test_a_width_that_does_not_split_into_heads_is_told_in_words():
 
 def test_a_model_says_what_it_is():
     assert repr(small()) == "Model(ViT, 24,037 parameters, 5 classes)"
+
+
+def test_training_returns_the_model_and_can_be_called_again(tmp_path):
+    tree(tmp_path / "pictures", {"cat": 8, "dog": 8})
+    for i in range(2):
+        model = saccade.train(
+            tmp_path / "pictures",
+            model="vit_xs4_12",
+            out=tmp_path / "run",
+            quiet=True,
+            budget__epochs=1,
+            budget__batch=4,
+            augment__crop=(0.5, 1.0),
+            workers=0,
+        )
+        assert model.labels == ["cat", "dog"]
+        assert model.folder == tmp_path / ("run" if i == 0 else "run-2")
+        assert (model.folder / "report.html").is_file()
+    with pytest.raises(UsageError, match="Recipe has no field 'colour'"):
+        saccade.train(tmp_path / "pictures", colour=3)

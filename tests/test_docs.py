@@ -9,6 +9,7 @@ from saccade.errors import UsageError
 from saccade.models import names, resnet, vit
 from saccade.models.cost import describe
 from saccade.nn import block, norm, place, pool, resample
+from saccade.train.recipe import Recipe, override, read
 from saccade.weights import archive, child, npz, pickled, safe, strictjson, unpickle
 
 ROOT = Path(__file__).parents[1]
@@ -124,3 +125,12 @@ def test_the_limits_told_are_those_of_the_code():
     assert "64 GiB" in text
     assert child.room(0) == npz.SLACK == 64 * 2**20
     assert text.count("64 MiB") == 2
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.name)
+def test_every_recipe_sets_fields_that_there_are_and_tells_what_it_reached(path):
+    recipe = override(Recipe(), read(path))
+    assert names.config(recipe.model)
+    first = path.read_text(encoding="utf-8").splitlines()[:6]
+    assert any(re.search(r"\d\d\.\d+ %", line) for line in first)
+    assert any("saccade train" in line for line in first)

@@ -148,6 +148,7 @@ def test_every_command_works(place):
 def test_every_piece_of_python_works(name, place, tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "demo").symlink_to(place / "runs" / "demo")
+    (tmp_path / "pets").symlink_to(place / "pets")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks(name, "python"):

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from saccade.api import Model as Model
     from saccade.api import create as create
     from saccade.api import load as load
+    from saccade.api import train as train
     from saccade.data.transform import Preprocess as Preprocess
     from saccade.errors import SaccadeError as SaccadeError
     from saccade.types import Prediction as Prediction
@@ -20,6 +21,7 @@ _PLACES = {
     "SaccadeError": "saccade.errors",
     "create": "saccade.api",
     "load": "saccade.api",
+    "train": "saccade.api",
 }
 __all__ = sorted(_PLACES)
 

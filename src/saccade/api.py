@@ -37,6 +37,8 @@ class Model:
         self.labels = named(list(labels))
         self.layout = "saccade"
         """Whose layout the weights were read from."""
+        self.folder: Path | None = None
+        """The run that made it, if `train` did."""
 
     @property
     def device(self) -> torch.device:
@@ -171,3 +173,35 @@ def create(name: str, *, classes: int = 1000, **changes: object) -> Vision:
     except (TypeError, AttributeError) as error:
         found = ", ".join(f"{field}={value!r}" for field, value in changes.items())
         raise UsageError(f"cannot make {name} with {found}: {error}") from error
+
+
+def train(
+    data: str | Path,
+    *,
+    model: str | Path = "",
+    out: str | Path | None = None,
+    minutes: float | None = None,
+    quiet: bool = False,
+    **changes: object,
+) -> Model:
+    """Train on a folder of pictures as `saccade train` does; return the best model, with its run as `folder`.
+
+    Args:
+        model: a name, or weights to start from.
+        changes: fields of the recipe, with two underscores for a dot: `budget__epochs=10`, `freeze="body"`.
+    """
+    from saccade.train import start
+
+    said = [f"{name.replace('__', '.')}={_typed(value)}" for name, value in changes.items()]
+    said += [] if minutes is None else [f"budget.minutes={minutes}"]
+    run = start.start(str(data), str(model), None if out is None else Path(out), said, quiet=quiet)
+    run.go()
+    start.finish(run)
+    made = load(run.folder)
+    made.folder = run.folder
+    return made
+
+
+def _typed(value: object) -> str:
+    """As one would type it after --set."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

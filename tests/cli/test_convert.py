@@ -283,6 +283,6 @@ def test_a_hybrid_keeps_its_patch(tmp_path):
     )
     done = run("convert", tmp_path / "hybrid", "--out", tmp_path / "out", "--patch", "32")
     assert done.code == 2
-    assert "its patch stays 16, asked was 32" in done.err
+    assert "they stay 16 pixels, asked was 32" in done.err
     assert run("convert", tmp_path / "hybrid", "--out", tmp_path / "out", "--image", "96x64").code == 0
     assert load(tmp_path / "out").module.config.grid == (6, 4)

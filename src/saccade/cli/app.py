@@ -10,8 +10,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from saccade import __version__
-from saccade.cli import check, convert, demo, doctor, evaluate, models, predict, pull, train
+from saccade.cli import check, compare, convert, demo, doctor, evaluate, models, predict, pull, train
 from saccade.errors import ResourceError, SaccadeError
+from saccade.train.stop import Interrupt, listening
 
 app = typer.Typer(
     name="saccade",
@@ -26,6 +27,7 @@ VERBS = (
     check.check,
     train.train,
     evaluate.evaluate,
+    compare.compare,
     predict.predict,
     models.models,
     convert.convert,
@@ -61,8 +63,10 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if words is None else list(words)
     debug = "--debug" in words[: next((i for i, word in enumerate(words) if word[:1] != "-"), None)]
+    interrupt = Interrupt()
     try:
-        code = app(words, prog_name="saccade", standalone_mode=False)
+        with listening(interrupt):  # SIGTERM leaves as Ctrl-C does
+            code = app(words, prog_name="saccade", standalone_mode=False)
         sys.stdout.flush()  # here, so that a reader that has gone is met inside of the try
         sys.exit(code if isinstance(code, int) else 0)
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
@@ -73,6 +77,8 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except Exception as error:
+        if interrupt.came:
+            sys.exit(130)
         if debug:
             raise
         if type(error).__name__ == "NoArgsIsHelpError":

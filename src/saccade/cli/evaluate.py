@@ -5,16 +5,14 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.parse import ModelArgument
+from saccade.cli.parse import DataArgument, ModelArgument
 from saccade.errors import DataError, ModelError, UsageError
 from saccade.weights.look import locate, look
 
 
 def evaluate(
     model: ModelArgument,
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="Class folders, a manifest, .tar shards or .parquet.")
-    ],
+    data: DataArgument,
     split: Annotated[
         str, typer.Option(help="train, val or test; default: the first of test, val, train.")
     ] = "",

@@ -14,6 +14,9 @@ ModelArgument = Annotated[
         metavar="MODEL", help="A model folder, .safetensors, .npz, timm or HF folder, or a hub id."
     ),
 ]
+PICTURES = "Class folders, a manifest, tar shards, parquet or hf:owner/name."
+DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=PICTURES)]
+MaybeDataArgument = Annotated[str, typer.Argument(metavar="[DATA]", help=PICTURES)]
 Triple = tuple[float, float, float]
 NAMED: dict[str, tuple[Triple, Triple]] = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),

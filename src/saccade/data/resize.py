@@ -41,13 +41,20 @@ def window(
     if tall * wide > _ROOMY * height * width:
         return np.asarray(_strip(picture, whole, size, corner, INTERPOLATIONS[interpolation]))
     if fast and interpolation in _FAST:
-        return _torch(picture, whole, size, corner, interpolation)
+        made = _torch(picture, whole, size, corner, interpolation)
+        if made is not None:
+            return made
     resized = picture.resize((wide, tall), INTERPOLATIONS[interpolation])
     return np.asarray(resized.crop((left, top, left + width, top + height)))
 
 
-def _torch(picture: Image.Image, whole: Sides, size: Sides, corner: Sides, interpolation: str) -> Pixels:
-    """Leave out what lies right of the window or below it, and let torch's vector code do the rest."""
+def _torch(
+    picture: Image.Image, whole: Sides, size: Sides, corner: Sides, interpolation: str
+) -> Pixels | None:
+    """Leave out what lies right of the window or below it, and let torch's vector code do the rest.
+
+    Where so many pixels become as many, torch leaves them as they are, though the factor is not 1: None.
+    """
     import torch  # a server that only predicts does without
     import torch.nn.functional as F
 
@@ -56,6 +63,8 @@ def _torch(picture: Image.Image, whole: Sides, size: Sides, corner: Sides, inter
         scale = length / total
         lengths.append(min(length, math.ceil((first + count) * scale) + math.ceil(2 * max(scale, 1)) + 1))
         factors.append((1 + 1e-12) / scale)  # torch takes the floor of the product with the length
+        if length != total and math.floor(lengths[-1] * factors[-1]) == lengths[-1]:
+            return None
     tall, wide = lengths
     # Pillow keeps four bytes a pixel: to hand out three of them would be slower, and so would torch
     samples = np.frombuffer(picture.tobytes("raw", "RGBX"), dtype=np.uint8)
