@@ -56,7 +56,7 @@ class Add(nn.Module):
 
     def forward(self, z: Tokens, y: Tokens) -> Tokens:
         y = y if self.scale is None else y * self.scale
-        if self.training:
+        if self.training and (self.dropout or self.droppath):
             keep = y.new_ones(y.shape[0], 1, 1)
             y = F.dropout(y, self.dropout) * F.dropout(keep, self.droppath)
         return z + y if self.norm is None else self.norm(z + y)
