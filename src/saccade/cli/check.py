@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.parse import DataArgument
+from saccade.cli.parse import DataArgument, FormatOption
 
 if TYPE_CHECKING:
     from saccade.data.collection import Collection
@@ -20,9 +20,7 @@ CLASSES = 40
 
 def check(
     data: DataArgument,
-    kind: Annotated[
-        str, typer.Option("--format", help="What DATA is: auto, folders, manifest, shards, parquet.")
-    ] = "auto",
+    kind: FormatOption = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="Read the headers only; no look-alikes.")] = False,
     workers: Annotated[int, typer.Option(help="Threads that decode.")] = 2,
     run: Annotated[

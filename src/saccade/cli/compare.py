@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.parse import MaybeDataArgument
+from saccade.cli.parse import ChangesOption, DataArgument, FormatOption
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ FRACTIONS = "0.1,0.3,1"
 
 
 def compare(
-    data: MaybeDataArgument = "",
+    data: DataArgument = "",
     models: Annotated[
         str, typer.Option(help="Names (saccade models) with commas; default: a ViT and a ResNet.")
     ] = "",
@@ -27,12 +27,8 @@ def compare(
     minutes: Annotated[float, typer.Option(help="For each training, with --equal time.")] = 0.0,
     out: Annotated[Path | None, typer.Option(help="Folder; default runs/compare-<name of the data>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with a comparison that was stopped.")] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a field of the recipe.")
-    ] = None,
-    kind: Annotated[
-        str, typer.Option("--format", help="Force what DATA is: folders, manifest, shards, parquet.")
-    ] = "auto",
+    changes: ChangesOption = None,
+    kind: FormatOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print compare.json.")] = False,
 ) -> None:
     """Train models on more and more of your pictures: `saccade compare photos --models vit_ti16,resnet18`."""

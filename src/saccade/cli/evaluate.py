@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.parse import DataArgument, ModelArgument
+from saccade.cli.parse import DataArgument, FormatOption, ModelArgument
 from saccade.errors import DataError, ModelError, UsageError
 from saccade.weights.look import locate, look
 
@@ -16,9 +16,7 @@ def evaluate(
     split: Annotated[
         str, typer.Option(help="train, val or test; default: the first of test, val, train.")
     ] = "",
-    kind: Annotated[
-        str, typer.Option("--format", help="What DATA is: auto, folders, manifest, ...")
-    ] = "auto",
+    kind: FormatOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the worst mistakes.")] = False,
 ) -> None:
     """Score a model on labelled pictures: `saccade evaluate runs/pets pets/test`."""

@@ -14,9 +14,16 @@ ModelArgument = Annotated[
         metavar="MODEL", help="A model folder, .safetensors, .npz, timm or HF folder, or a hub id."
     ),
 ]
-PICTURES = "Class folders, a manifest, tar shards, parquet or hf:owner/name."
-DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=PICTURES)]
-MaybeDataArgument = Annotated[str, typer.Argument(metavar="[DATA]", help=PICTURES)]
+DataArgument = Annotated[
+    str,
+    typer.Argument(metavar="DATA", help="Class folders, a manifest, tar shards, parquet or hf:owner/name."),
+]
+FormatOption = Annotated[
+    str, typer.Option("--format", help="What DATA is: auto, folders, manifest, shards, parquet.")
+]
+ChangesOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a field of the recipe.")
+]
 Triple = tuple[float, float, float]
 NAMED: dict[str, tuple[Triple, Triple]] = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.parse import MaybeDataArgument
+from saccade.cli.parse import ChangesOption, DataArgument, FormatOption
 from saccade.errors import UsageError
 
 
 def train(
-    data: MaybeDataArgument = "",
+    data: DataArgument = "",
     model: Annotated[str, typer.Option(help="A name (saccade models), or a model to start from.")] = "",
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the data>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped or killed.")] = None,
@@ -24,12 +24,8 @@ def train(
         float | None, typer.Option(help="Train for so long; the learning rate falls to 0 by then.")
     ] = None,
     recipe: Annotated[Path | None, typer.Option(help="A TOML file with fields of the recipe.")] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a field of the recipe.")
-    ] = None,
-    kind: Annotated[
-        str, typer.Option("--format", help="Force what DATA is: folders, manifest, shards, parquet.")
-    ] = "auto",
+    changes: ChangesOption = None,
+    kind: FormatOption = "auto",
 ) -> None:
     """Train a model on your pictures: `saccade train photos --set optim.lr=3e-4`."""
     if bool(data) == (resume is not None):
