@@ -41,9 +41,9 @@ class Nursery:
     def ask(self, do: str, *words: object, **plan: object) -> dict:
         """Fork, `do` (begin, resume or cli) and wait.
 
-        plan: `point` and `nth` for a kill or, with `error`, an OSError of that name at that call and, with
-        `always`, at all later ones; `delay` and `signal` for a signal after so many seconds; `told` for the
-        file that standard error goes to.
+        plan: `point` and `nth` for a kill there, or for another signal that is `sent`, or for an `error` (the
+        name of an OSError) at that call and, with `always`, at all later ones; `delay` and `signal` for
+        signals after so many seconds; `told` for the file that standard error goes to.
         """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -73,7 +73,7 @@ class Shim:
         if "error" in self.job:
             number = getattr(errno, self.job["error"])
             raise OSError(number, os.strerror(number))
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), self.job.get("sent", signal.SIGKILL))
 
     def around(self, owner, name: str, before: str = "", after: str = "", half=None, when=None) -> None:
         """Put the points before and after a function in its place."""

@@ -57,7 +57,7 @@ def test_50_signals_at_any_moment_leave_a_state_to_go_on_from(place):
 def test_the_state_is_that_of_the_step_that_was_over(place):
     run = place.copy("again", save=60)
     told = place.folder / "again.told"
-    plan = {"delay": [place.seconds / 2], "signal": [signal.SIGINT], "told": told}
+    plan = {"point": "log", "nth": 5, "sent": signal.SIGINT, "told": told}
     assert place.nursery.ask("cli", "train", "--resume", run, **plan)["code"] == 130
     step = int(told.read_text().rsplit("stopped at step ")[1].split()[0])
     assert latest(run / "checkpoints")[0].name == f"step-{step:09}"
