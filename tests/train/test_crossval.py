@@ -432,7 +432,7 @@ def test_the_report_shows_each_fold_the_spread_and_the_pooled_confusion(whole):
 
 
 def test_the_folds_are_drawn(whole, monkeypatch):
-    from saccade.train import plots
+    from saccade.show import plots
 
     for name in ("render", "save"):
         monkeypatch.setattr(f"saccade.train.report.{name}", getattr(plots, name))

@@ -18,13 +18,13 @@ from runs import BEGAN, HOSTILE, judged, make, thumbnail
 
 from saccade.errors import UsageError
 from saccade.metrics.classify import scores
+from saccade.show.page import tag, text
+from saccade.show.plots import DARK, LIGHT, Plot, render
+from saccade.show.words import count, duration, moment, number, percent, trend
 from saccade.train import figures, matrix
 from saccade.train.history import NAN, read_history
-from saccade.train.page import tag, text
-from saccade.train.plots import DARK, LIGHT, Plot, render
 from saccade.train.record import read
 from saccade.train.report import PARTS, report
-from saccade.train.words import count, duration, moment, number, percent, trend
 
 PLOTS = ("loss", "lr", "accuracy", "confusion", "classes", "calibration", "time")
 VOID = {"img", "meta", "source"}

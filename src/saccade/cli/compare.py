@@ -87,7 +87,7 @@ def _table(rows: "list[Row]", costs: "list[Cost]") -> str:
 
 
 def _line(row: "Row", cost: "Cost") -> list[str]:
-    from saccade.train.words import duration, percent
+    from saccade.show.words import duration, percent
 
     return [
         row.model,

@@ -17,6 +17,7 @@ from saccade.models.build import Vision
 from saccade.models.field import SHARES, attention_distances, effective_field, layers, receptive_field
 from saccade.models.resnet import ResNet
 from saccade.nn.patch import Image
+from saccade.show.words import count, duration, percent
 from saccade.train import measure, start
 from saccade.train.contest import BATCH, Comparison, Cost, Row, hashed, recorded, write
 from saccade.train.evaluate import evaluate
@@ -26,7 +27,6 @@ from saccade.train.run import Run
 from saccade.train.start import Source
 from saccade.train.state import latest
 from saccade.train.verdict import verdict
-from saccade.train.words import count, duration, percent
 from saccade.weights.load import load
 
 LOOKS = 16

@@ -22,10 +22,10 @@ from saccade.models import cost, names
 from saccade.models.build import build
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
+from saccade.show.words import percent
 from saccade.train import start
 from saccade.train.model import small_name, typical_side
 from saccade.train.recipe import Recipe
-from saccade.train.words import percent
 from saccade.weights.atomic import new_folder, write_text
 from saccade.weights.files import read_json
 

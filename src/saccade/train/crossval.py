@@ -18,6 +18,7 @@ from saccade.errors import ModelError, UsageError
 from saccade.metrics.classify import Scores
 from saccade.metrics.interval import wilson
 from saccade.metrics.pool import pool as pool_scores
+from saccade.show.words import count, percent
 from saccade.train import folds as parting
 from saccade.train import start
 from saccade.train.distributed import launched
@@ -29,7 +30,6 @@ from saccade.train.run import Run
 from saccade.train.start import Source
 from saccade.train.state import step_of
 from saccade.train.stop import listening
-from saccade.train.words import count, percent
 from saccade.weights.atomic import new_folder
 from saccade.weights.files import read_json, write_text
 from saccade.weights.load import load

@@ -8,10 +8,10 @@ import numpy as np
 
 from saccade.metrics.classify import Scores
 from saccade.metrics.interval import wilson
+from saccade.show.plots import Axes, Ink, Plot, drawable
+from saccade.show.words import count, number, percent, trend
 from saccade.train.history import NAN, Epoch, Step, whole
-from saccade.train.plots import Axes, Ink, Plot, drawable
 from saccade.train.record import Record
-from saccade.train.words import count, number, percent, trend
 from saccade.weights.source import shown
 
 POINTS = 200

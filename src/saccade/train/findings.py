@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from saccade.data.collection import Collection, plural
 from saccade.data.inspect import Balance, Examination, Place, Twins
 from saccade.errors import UsageError
-from saccade.train.page import Html, joined, name, page, section, soft, table, tag
-from saccade.train.plots import Cell
-from saccade.train.thumbnail import thumbnail
-from saccade.train.words import percent
+from saccade.show.page import Html, joined, name, page, section, soft, table, tag
+from saccade.show.plots import Cell
+from saccade.show.thumbnail import thumbnail
+from saccade.show.words import percent
 from saccade.weights.atomic import write_text
 from saccade.weights.source import shown
 

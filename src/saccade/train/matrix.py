@@ -9,9 +9,9 @@ from einops import reduce
 from jaxtyping import Float64
 
 from saccade.metrics.classify import Scores
-from saccade.train.plots import Axes, Ink, Plot, drawable
+from saccade.show.plots import Axes, Ink, Plot, drawable
+from saccade.show.words import count, percent
 from saccade.train.record import Record
-from saccade.train.words import count, percent
 from saccade.weights.source import shown
 
 LABELLED = 40

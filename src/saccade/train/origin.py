@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from saccade.show.page import Html, pre, settings, soft, table, tag
+from saccade.show.plots import Cell
+from saccade.show.words import count
 from saccade.train.history import whole
-from saccade.train.page import Html, pre, settings, soft, table, tag
-from saccade.train.plots import Cell
 from saccade.train.record import Record
-from saccade.train.words import count
 
 FILES = 200
 """Skipped files that are listed; data.json has the rest."""

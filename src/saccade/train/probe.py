@@ -23,8 +23,8 @@ from saccade.models.build import Vision, build, config_of
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.nn.head import PairHead
+from saccade.tasks.features import FOLDER, Extract, Features
 from saccade.train.evaluate import judge, samples, write_json
-from saccade.train.features import FOLDER, Extract, Features
 from saccade.train.log import Log
 from saccade.train.logistic import Line, parts, path, trials
 from saccade.train.model import is_name

@@ -7,11 +7,12 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from saccade.errors import UsageError
 from saccade.metrics.classify import Scores
-from saccade.train.history import NAN, Epoch, History, read_history, real
+from saccade.show.page import Picture
+from saccade.train.history import Epoch, History, read_history, real
 from saccade.weights.source import shown
 
 NAMES = (
@@ -27,17 +28,6 @@ NAMES = (
 THUMBNAIL = 100_000
 """Bytes; more than a thumbnail needs, and few enough to keep the report small."""
 KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
-
-
-class Picture(NamedTuple):
-    """A thumbnail (a data: address, or nothing) and what is said about it."""
-
-    thumbnail: str
-    label: str
-    name: str = ""
-    path: str = ""
-    predicted: str = ""
-    score: float = NAN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from saccade.metrics.classify import Scores
 from saccade.metrics.interval import wilson
+from saccade.show.page import Html, figure, gallery, joined, name, page, section, soft, table, tag
+from saccade.show.plots import DARK, Plot, cells, render, save
+from saccade.show.words import count, duration, moment, number, percent
 from saccade.train import figures, matrix, origin, spread
-from saccade.train.page import Html, figure, gallery, joined, name, page, section, soft, table, tag
-from saccade.train.plots import DARK, Plot, cells, render, save
 from saccade.train.record import Record, read
-from saccade.train.words import count, duration, moment, number, percent
 from saccade.weights.atomic import write_text
 from saccade.weights.source import shown
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from saccade.metrics.interval import wilson
+from saccade.show.page import Html, joined, soft, table, tag
+from saccade.show.plots import Axes, Ink, Plot, cells
+from saccade.show.words import count, percent
 from saccade.train.history import real, whole
-from saccade.train.page import Html, joined, soft, table, tag
-from saccade.train.plots import Axes, Ink, Plot, cells
-from saccade.train.words import count, percent
 
 FILE = "crossval.json"
 TITLE = "Folds"

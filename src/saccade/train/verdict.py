@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from saccade.models.field import SHARES
+from saccade.show.page import Html, figure, joined, name, page, pre, section, settings, table, tag
+from saccade.show.plots import DARK, Axes, Cell, Ink, Plot, cells, drawable, render, save
+from saccade.show.words import count, duration, percent
 from saccade.train.contest import BATCH, Comparison, Cost, Row
-from saccade.train.page import Html, figure, joined, name, page, pre, section, settings, table, tag
-from saccade.train.plots import DARK, Axes, Cell, Ink, Plot, cells, drawable, render, save
-from saccade.train.words import count, duration, percent
 from saccade.weights.atomic import write_text
 from saccade.weights.source import shown
 

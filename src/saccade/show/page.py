@@ -1,14 +1,14 @@
 """HTML in small pieces: whatever is not `Html` already is escaped on its way in."""
 
 import base64
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
-from saccade.train.plots import Cell, Plot, cells
-from saccade.train.record import Picture
-from saccade.train.words import count, percent
+from saccade.show.plots import Cell, Plot, cells
+from saccade.show.words import count, percent
 from saccade.weights.source import shown
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -18,6 +18,17 @@ LONGEST = 2000
 """Characters of a piece of text; no name that a person gave is longer."""
 MOST = 500
 """Rows of a table of settings or files; the file itself has the rest."""
+
+
+class Picture(NamedTuple):
+    """A thumbnail (a data: address, or nothing) and what is said about it."""
+
+    thumbnail: str
+    label: str
+    name: str = ""
+    path: str = ""
+    predicted: str = ""
+    score: float = math.nan
 
 
 class Html(str):
@@ -187,7 +198,7 @@ def _card(picture: Picture) -> Html:
 
 def page(title: str, body: Html, links: Mapping[str, str]) -> str:
     """The whole file: style inside, no script, nothing from elsewhere."""
-    style = files("saccade.train").joinpath("report.css").read_text(encoding="utf-8")
+    style = files("saccade.show").joinpath("page.css").read_text(encoding="utf-8")
     head = joined(
         [
             Html('<meta charset="utf-8">'),

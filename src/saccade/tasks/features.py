@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from saccade.errors import DataError, ModelError, SaccadeError
 from saccade.models.build import Vision, config_of, to_json
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image
-from saccade.train.log import Log
 from saccade.weights.files import tensors, write_safetensors
 
 FOLDER = ".features"
@@ -35,6 +34,16 @@ class Features(NamedTuple):
     vectors: Float32[np.ndarray, "n e"]
     places: Int64[np.ndarray, "n"]
     """The numbers of these pictures in their set, ascending."""
+
+
+class Teller(Protocol):
+    """Whoever is told how far it is: a log, or nobody."""
+
+    def say(self, words: str) -> None:
+        """A sentence."""
+
+    def move(self, step: int, told: str) -> None:
+        """So many steps are done."""
 
 
 def read_by_head(module: Vision, image: Image) -> Float[Tensor, "b e"]:
@@ -53,7 +62,7 @@ class Extract:
     folder: Path
     batch: int
     workers: int
-    log: Log
+    log: Teller
 
     def __call__(self, images: Images, done: int = 0) -> tuple[Features, bool]:
         """The features, and whether they were known already; `done` batches were done for other sets."""

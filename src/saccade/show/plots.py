@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade.errors import UsageError
-from saccade.train.words import MISSING, number, percent
+from saccade.show.words import MISSING, number, percent
 from saccade.weights.atomic import replacing, write_text
 from saccade.weights.source import shown
 

@@ -9,7 +9,7 @@ from PIL import Image
 from saccade.data.decode import decode
 from saccade.data.images import Images
 from saccade.errors import DataError
-from saccade.train.page import Html
+from saccade.show.page import Html
 
 SIDE = 144
 QUALITY = 80
