@@ -1,8 +1,8 @@
 """The forward pass of a ViT in slow motion, over the same blocks, so that one can look between their steps.
 
 `replay` walks through the blocks and gives each `Moment` to whoever looks; nothing is kept but what they
-return. The fused kernel goes on computing the answer: the matrices of attention are formed from the same q and k only
-where somebody reads them, all at once or a few rows at a time.
+return. The fused kernel goes on computing the answer: the matrices of attention are formed from the same q
+and k only where somebody reads them, all at once or a few rows at a time.
 
 Shapes: b batch, h heads, n tokens, d width, k width of a head.
 """
