@@ -20,6 +20,7 @@ from saccade.train import state as checkpoints
 from saccade.train import unread
 from saccade.train.distributed import check_batch, whole
 from saccade.train.ema import Ema
+from saccade.train.freed import keep_freed
 from saccade.train.log import Log
 from saccade.train.loop import Plan, State, fit
 from saccade.train.material import DivergedError, Material, StoppedError
@@ -282,6 +283,7 @@ class Run:
     def go(self) -> None:
         """Train to the end, or until a signal; the second one leaves at once."""
         track, leads = self.material.recipe.track, self.material.team.leads
+        keep_freed()
         with listening(self._stop):
             try:
                 self.log.sinks = Sinks(track if leads else "", self.folder, self.state.step, self.log.say)
