@@ -22,8 +22,7 @@ from saccade.models.build import build
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViTConfig
-from saccade.tasks import features
-from saccade.train import logistic
+from saccade.tasks import features, logistic
 from saccade.train.evaluate import evaluate
 from saccade.train.log import Log
 from saccade.train.probe import Probe, answer, fit, frozen, gather, probe

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ class Features(NamedTuple):
     """The numbers of these pictures in their set, ascending."""
 
 
+@runtime_checkable
 class Teller(Protocol):
     """Whoever is told how far it is: a log, or nobody."""
 

@@ -6,7 +6,6 @@ from statistics import median
 
 import torch
 from PIL import Image
-from torch import nn
 
 from saccade.data.images import Images
 from saccade.data.transform import Preprocess
@@ -17,6 +16,7 @@ from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViT
 from saccade.nn.block import BlockStyle
+from saccade.tasks.teacher import Teacher
 from saccade.train.optim import depth_of
 from saccade.train.recipe import Recipe
 from saccade.weights.load import load
@@ -54,18 +54,17 @@ def prepare(recipe: Recipe, labels: list[str]) -> tuple[Vision, Preprocess, str]
     return fresh, loaded.preprocess, f"{recipe.model} with {told}"
 
 
-def prepare_teacher(recipe: Recipe, labels: list[str], preprocess: Preprocess) -> nn.Module | None:
-    """The larger model whose answers are learnt too; it must know the same classes and see the same input."""
+def prepare_teacher(recipe: Recipe, labels: list[str], preprocess: Preprocess) -> Teacher | None:
+    """The larger model whose answers are learnt too; it must know the same classes, in any order."""
     if not recipe.teacher:
         return None
-    loaded = load(locate(recipe.teacher), preprocess.size)
-    if loaded.labels != labels:
-        raise UsageError(f"the teacher {recipe.teacher} does not have the {len(labels)} classes of the data")
-    if (loaded.preprocess.mean, loaded.preprocess.std) != (preprocess.mean, preprocess.std):
+    loaded = load(locate(recipe.teacher))
+    if sorted(loaded.labels) != sorted(labels):
         raise UsageError(
-            f"the teacher {recipe.teacher} normalises pictures otherwise than the model; they must agree"
+            f"the teacher {recipe.teacher} does not have the {len(labels)} classes of the data; "
+            f"fine-tune it on them first"
         )
-    return loaded.module
+    return Teacher(loaded.module, loaded.preprocess, preprocess, list(map(loaded.labels.index, labels)))
 
 
 def freeze(module: Vision, what: str) -> None:

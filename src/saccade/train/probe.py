@@ -24,9 +24,9 @@ from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.nn.head import PairHead
 from saccade.tasks.features import FOLDER, Extract, Features
+from saccade.tasks.logistic import Line, parts, path, trials
 from saccade.train.evaluate import judge, samples, write_json
 from saccade.train.log import Log
-from saccade.train.logistic import Line, parts, path, trials
 from saccade.train.model import is_name
 from saccade.train.recipe import override
 from saccade.train.report import report
