@@ -328,6 +328,7 @@ REFUSALS = [
     (["--probe", "--model", "weights", "--set", "image=15"], 2, "15"),
     (["--probe", "--model", "nowhere"], 4, "there is no model at"),
     (["--probe", "--model", "weights", "--folds", "3"], 2, "--probe and --folds were both given"),
+    (["--probe", "--model", "weights", "--minutes", "3"], 2, "--probe and --minutes were both given"),
 ]
 
 

@@ -33,8 +33,8 @@ def train(
     others = (model, out, folds is not None, probe, minutes is not None, recipe, changes, kind != "auto")
     if resume is not None and any(others):
         raise UsageError("--resume goes on exactly as the run began; leave out the other options")
-    if probe and folds is not None:
-        raise UsageError("--probe and --folds were both given; give one of them")
+    if probe:
+        _check_alone({"--folds": folds, "--minutes": minutes})
     from saccade.train.recipe import read
 
     changes = [*(read(recipe) if recipe else ()), *(changes or ())]
@@ -62,3 +62,9 @@ def train(
         if team.leads:
             start.finish(run)
             typer.echo(run.folder)
+
+
+def _check_alone(others: dict[str, object]) -> None:
+    for option, given in others.items():
+        if given is not None:
+            raise UsageError(f"--probe and {option} were both given; give one of them")

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from saccade.models.build import Vision, build
+from saccade.models.blank import blank
+from saccade.models.build import Vision
 from saccade.models.hybrid import HybridConfig
 from saccade.models.names import Config, config
 from saccade.models.resnet import ResNetConfig
@@ -28,8 +29,7 @@ def macs(module: Vision, image: tuple[int, int]) -> int:
 @cache
 def _counted(made: Config) -> tuple[int, int]:
     """Parameters and multiply-accumulates of a model without numbers."""
-    with torch.device("meta"):
-        module = build(made).eval()
+    module = blank(made).eval()
     return parameters(module), macs(module, module.config.image)
 
 

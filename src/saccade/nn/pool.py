@@ -57,7 +57,7 @@ class AttentionPool(Pool):
 
     def __init__(self, width: int, heads: int, hidden: int, style: BlockStyle) -> None:
         super().__init__("map")
-        self.probe = nn.Parameter(torch.randn(width) * width**-0.5)
+        self.probe = nn.Parameter(nn.init.normal_(torch.empty(width), std=width**-0.5))
         self.attention = Attention(width, heads)
         self.norm = norm(style.norm, width, style.eps)
         self.mlp = MLP(width, hidden, style.gelu)

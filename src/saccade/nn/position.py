@@ -39,7 +39,7 @@ class Learned(Position):
     def __init__(self, rows: int, cols: int, width: int, how: str = "antialias") -> None:
         super().__init__()
         self.how = how
-        self.table = nn.Parameter(torch.randn(rows, cols, width) * 0.02)
+        self.table = nn.Parameter(nn.init.normal_(torch.empty(rows, cols, width), std=0.02))
 
     def forward(self, rows: int, cols: int, like: Tensor) -> Vectors:
         return rearrange(resample(self.table, rows, cols, self.how), "r c d -> (r c) d")

@@ -19,7 +19,7 @@ from saccade.data.collection import Collection
 from saccade.data.open import open_images
 from saccade.errors import ModelError, UsageError, check_number, check_word
 from saccade.models import cost, names
-from saccade.models.build import build
+from saccade.models.blank import blank
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.show.words import percent
@@ -222,8 +222,7 @@ def nearest_width(config: ResNetConfig, target: int) -> int:
 
 def size(config: names.Config) -> int:
     """Parameters of a model, counted without making its numbers."""
-    with torch.device("meta"):
-        return cost.parameters(build(config))
+    return cost.parameters(blank(config))
 
 
 def hashed(found: Collection) -> str:

@@ -12,7 +12,8 @@ from torch import Tensor
 from saccade.data.transform import Preprocess
 from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError, check_word
 from saccade.models import names
-from saccade.models.build import Vision, build, config_of, from_json, to_json
+from saccade.models.blank import blank
+from saccade.models.build import Vision, config_of, from_json, to_json
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.weights import files, google, hf, timm
@@ -79,7 +80,7 @@ def _ours(found: Found) -> Loaded:
     described = found.model.get("model")
     config = from_json(described if isinstance(described, Mapping) else {})
     check_depth(config, len(found.headers))
-    module = _empty(config)
+    module = blank(config)
     expected = {name: tuple(tensor.shape) for name, tensor in state(module).items()}
     examine(where, expected, {name: header.shape for name, header in found.headers.items()})
     _fill(module, _finite(where, files.tensors(found.path)))
@@ -113,7 +114,7 @@ def _theirs(found: Found, image: tuple[int, int] | None) -> Loaded:
     shapes = {clean: found.headers[name].shape for name, clean in kept.items()}
     config, rules = _config(where, layout, found.side, shapes, image)
     check_config(found.side, config.vit if isinstance(config, HybridConfig) else config)
-    module = _empty(config)
+    module = blank(config)
     expected = save(rules, state(module))
     examine(where, {name: tuple(tensor.shape) for name, tensor in expected.items()}, shapes)
     theirs = _finite(where, files.tensors(found.path, names=list(kept)))
@@ -145,12 +146,6 @@ def _config(
     except (ValueError, TypeError, IndexError, AttributeError) as error:
         raise ModelError(f"{where} describes a model that cannot work: {error}") from error
     return layout.read_config(shapes, side, image)  # a grid that is not square: the caller knows its size
-
-
-def _empty(config: names.Config) -> Vision:
-    """The module without numbers: no memory, no initialisation."""
-    with torch.device("meta"):
-        return build(config)
 
 
 def _fill(module: Vision, tensors: Mapping[str, Tensor]) -> None:
