@@ -3,6 +3,7 @@
 import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -12,8 +13,8 @@ from saccade.show.words import count, percent
 from saccade.weights.source import shown
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""The page asks for nothing and runs nothing, even if an escape were forgotten."""
-EMPTY = frozenset({"img", "meta", "source"})
+"""The page asks for nothing and runs nothing, even if an escape were forgotten; see `page` for its script."""
+EMPTY = frozenset({"img", "input", "meta", "source"})
 LONGEST = 2000
 """Characters of a piece of text; no name that a person gave is longer."""
 MOST = 500
@@ -196,13 +197,19 @@ def _card(picture: Picture) -> Html:
     return tag("figure", image, tag("figcaption", *lines))
 
 
-def page(title: str, body: Html, links: Mapping[str, str]) -> str:
-    """The whole file: style inside, no script, nothing from elsewhere."""
-    style = files("saccade.show").joinpath("page.css").read_text(encoding="utf-8")
+def page(title: str, body: Html, links: Mapping[str, str], style: str = "", script: str = "") -> str:
+    """The whole file: style inside, nothing from elsewhere.
+
+    Args:
+        script: our own, whole; the policy allows these very characters (by their hash) and no others.
+    """
+    style = files("saccade.show").joinpath("page.css").read_text(encoding="utf-8") + style
+    digest = base64.b64encode(sha256(script.encode()).digest()).decode()
+    policy = f"{POLICY}; script-src 'sha256-{digest}'" if script else POLICY
     head = joined(
         [
             Html('<meta charset="utf-8">'),
-            tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+            tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", name="color-scheme", content="light dark"),
             tag("meta", name="generator", content="saccade"),
@@ -214,5 +221,6 @@ def page(title: str, body: Html, links: Mapping[str, str]) -> str:
     nav = tag("nav", tag("ul", items), aria_label="Parts of this report")
     skip = tag("a", "Skip to the report", href="#main", cls="skip")
     main = tag("main", body, id="main", tabindex="-1")
-    whole = tag("html", Html(f"\n<head>{head}</head>\n"), tag("body", skip, nav, main), lang="en")
+    end = [tag("script", Html(script))] if script else []
+    whole = tag("html", Html(f"\n<head>{head}</head>\n"), tag("body", skip, nav, main, *end), lang="en")
     return f"<!doctype html>\n{whole}\n"

@@ -18,8 +18,8 @@ def number(value: float | None) -> str:
 
 
 def count(n: int, noun: str) -> str:
-    """Return "1 picture" or "1,110 pictures"; "1 class" or "37 classes"."""
-    ending = "" if n == 1 else "es" if noun.endswith("s") else "s"
+    """Return "1 picture" or "1,110 pictures"; "1 class" or "37 classes"; "2 patches"."""
+    ending = "" if n == 1 else "es" if noun.endswith(("s", "tch")) else "s"
     return f"{n:,} {noun}{ending}"
 
 

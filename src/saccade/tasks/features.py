@@ -99,6 +99,8 @@ class Extract:
     def compute(self, images: Images, done: int) -> Features:
         """Send every picture through the body once."""
         parts = list(self._batches(images, done))
+        if not parts:
+            raise DataError(f"not one of {len(images)} pictures can be read; run `saccade check` to see why")
         vectors, places = (np.concatenate(column) for column in zip(*parts, strict=True))
         if not np.isfinite(vectors).all():
             raise ModelError(
