@@ -93,22 +93,26 @@ def effective_field(module: Vision, image: Image) -> dict[float, float]:
     return dict(zip(SHARES, far[order][places.clamp_max(far.shape[0] - 1)].tolist(), strict=True))
 
 
-def attention_distance(p: Float[Tensor, "b h t t"], grid: tuple[int, int], patch: int) -> Float[Tensor, "h"]:
-    """Mean distance in pixels between a patch and those it attends to, weighted by how much it does.
+def reach(p: Float[Tensor, "b h rows t"], between: Float[Tensor, "rows n"]) -> Float[Tensor, "b h rows"]:
+    """How far each query looks: the mean distance to the patches, weighted by its attention to them.
 
-    Class tokens and registers have no place: they are left out, and the rest of the attention is made to sum
-    to 1 again. The mean is over patches and pictures.
+    Class tokens and registers stand before the n patches and have no place: as keys they are left out, and
+    the rest of the attention is made to sum to 1 again.
     """
-    count = grid[0] * grid[1]
-    p = p[..., -count:, -count:].double()
-    total = p.sum(-1, keepdim=True)
-    p = p / total.masked_fill(total == 0, 1)
-    return torch.einsum("b h n m, n m -> h", p, _apart(grid, patch)) / (p.shape[0] * count)
+    p = p[..., -between.shape[1] :].double()
+    total = p.sum(-1)
+    return torch.einsum("b h n m, n m -> b h n", p, between) / total.masked_fill(total == 0, 1)
 
 
-def _apart(grid: tuple[int, int], patch: int) -> Float[Tensor, "n n"]:
-    """Distances between the middles of all patches."""
-    rows, columns = (torch.arange(size, dtype=torch.float64) for size in grid)
+def attention_distance(p: Float[Tensor, "b h t t"], grid: tuple[int, int], patch: int) -> Float[Tensor, "h"]:
+    """The mean of `reach` over patches and pictures, in pixels."""
+    between = apart(grid, patch, p)
+    return reduce(reach(p[..., -between.shape[0] :, :], between), "b h n -> h", "mean")
+
+
+def apart(grid: tuple[int, int], patch: int, like: Tensor) -> Float[Tensor, "n n"]:
+    """Distances between the middles of all patches, on the device of `like`."""
+    rows, columns = (torch.arange(size, dtype=torch.float64, device=like.device) for size in grid)
     r = repeat(rows, "r -> (r c)", c=grid[1])
     c = repeat(columns, "c -> (r c)", r=grid[0])
     return patch * ((r[:, None] - r).square() + (c[:, None] - c).square()).sqrt()
