@@ -105,7 +105,7 @@ def run(lines: list[str], folder: Path, hub: Hub) -> list[tuple[str, int]]:
         env={**environment(folder / "home"), "HF_ENDPOINT": hub.address},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

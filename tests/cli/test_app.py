@@ -26,7 +26,20 @@ HEAVY = {
     "saccade.api",
 }
 MAIN = "from saccade.cli.app import main\ntry: main()\nexcept SystemExit: pass"
-COMMANDS = ["demo", "check", "train", "evaluate", "compare", "predict", "models", "convert", "pull", "doctor"]
+COMMANDS = [
+    "demo",
+    "check",
+    "train",
+    "evaluate",
+    "compare",
+    "predict",
+    "explain",
+    "embed",
+    "models",
+    "convert",
+    "pull",
+    "doctor",
+]
 
 
 def spent(*command):

@@ -15,6 +15,8 @@ def test_the_demo_goes_from_pictures_to_a_report_and_never_overwrites(tmp_path):
         assert len(pictures) == 6
         assert str(pictures[0]) in done.out
         assert (tmp_path / name / "report.html").is_file()
+        assert "click a patch" in done.err
+        assert (tmp_path / name / "explain.html").stat().st_size < 5_000_000
         assert "saccade train photos" in done.err
     again = run("predict", tmp_path / "x", tmp_path / "x" / "pictures", "--top", "2")
     told = run("predict", tmp_path / "x-2", tmp_path / "x-2" / "pictures", "--top", "2")

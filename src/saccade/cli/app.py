@@ -10,7 +10,20 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from saccade import __version__
-from saccade.cli import check, compare, convert, demo, doctor, evaluate, models, predict, pull, train
+from saccade.cli import (
+    check,
+    compare,
+    convert,
+    demo,
+    doctor,
+    embed,
+    evaluate,
+    explain,
+    models,
+    predict,
+    pull,
+    train,
+)
 from saccade.errors import ResourceError, SaccadeError
 from saccade.train.stop import Interrupt, listening
 
@@ -29,6 +42,8 @@ VERBS = (
     evaluate.evaluate,
     compare.compare,
     predict.predict,
+    explain.explain,
+    embed.embed,
     models.models,
     convert.convert,
     pull.pull,

@@ -65,6 +65,9 @@ def demo(
         f"\n6. a first look inside: where the class token looks in {samples[0].name} (last block, all heads)"
     )
     _say(_look(model, samples[0]))
+    page = folder / "explain.html"
+    _say(f"7. saccade explain {folder} {samples[0]} --html {page}")
+    _say(f"   {_explain(model, samples[0], page)}: open the page, click a patch and see where it looks")
     _say("\nnow with pictures of your own, a folder for each class:")
     _say("  saccade check photos\n  saccade train photos\n  saccade predict runs/photos photos")
     typer.echo(folder)
@@ -110,19 +113,34 @@ def _look(model: object, path: Path) -> str:
     import torch
 
     from saccade.api import Model
+    from saccade.explain.replay import grid_of, moments
     from saccade.models.vit import ViT
-    from saccade.nn.attention import probabilities
 
     assert isinstance(model, Model)
     vit = model.module
     assert isinstance(vit, ViT)
     with torch.inference_mode():
         image = torch.from_numpy(model.preprocess(path))[None]
-        z, (weight, turn) = vit.embed(image), vit.relate(image)
-        for block in list(vit.blocks)[:-1]:
-            z = block(z, weight, turn)
-        last = list(vit.blocks)[-1]
-        q, k, _ = last.attention.split(last.norm1(z), turn=turn)
-        p = probabilities(q, k, weight).mean(1)[0, 0, vit.config.front :]
-    rows = (p / p.max()).reshape(vit.config.grid).tolist()
+        *_, last = moments(vit, image)
+        p = last.attention.mean(1)[0, 0, vit.config.front :]
+    rows = (p / p.max()).reshape(grid_of(vit, image)).tolist()
     return "\n".join("   " + "".join(" ░▒▓█"[min(4, int(value * 5))] * 2 for value in row) for row in rows)
+
+
+def _explain(model: object, path: Path, page: Path) -> str:
+    """Write the page about an answer; what is said of its first map."""
+    import torch
+
+    from saccade.api import Model
+    from saccade.explain.account import Question
+    from saccade.explain.keep import Keeper
+    from saccade.explain.methods import DEFAULT
+    from saccade.explain.page.tell import story
+
+    assert isinstance(model, Model)
+    pixels = model.preprocess.pixels(path)
+    image = torch.from_numpy(model.preprocess.normalise(pixels))[None]
+    question = Question(name=path.name, method=DEFAULT)
+    told, account = story(model.module, image, pixels, model.label, question, page.parent.name)
+    Keeper(page.parent.name, page).keep(account, told)
+    return f"relevance is {account.verdict}"

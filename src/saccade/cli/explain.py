@@ -1,0 +1,311 @@
+"""`saccade explain`: why did it answer so, and is that true?"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saccade.cli.parse import ModelArgument, check_free
+from saccade.cli.predict import find
+from saccade.errors import DataError, UsageError, check_number
+
+if TYPE_CHECKING:
+    from saccade.api import Model
+    from saccade.data.resize import Pixels
+    from saccade.data.source import Source
+    from saccade.explain.account import Account
+    from saccade.explain.page.story import Story
+    from saccade.nn.patch import Image
+
+    Found = tuple[str, Source]
+    Answer = tuple[str, Account | DataError]
+    Ready = tuple[Source, Account]
+
+OUT = Path("explained")
+
+
+def explain(
+    model: ModelArgument,
+    pictures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PICTURE", help="Files, folders, or - for a picture on stdin; --inside can do without."
+        ),
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="How; the default is relevance, for a CNN gradcam. --all compares them.")
+    ] = "",
+    target: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="Which class; default: the one it answered.")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page to click in; several pictures: a folder of them."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where a PNG and a JSON of each picture go; default: explained, if nothing else is asked.",
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Rank all methods that fit the model, on these pictures.")
+    ] = False,
+    masks: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="With --all: masks of the objects, white or as a trimap."),
+    ] = None,
+    inside: Annotated[
+        bool,
+        typer.Option("--inside", help="Also look at what the model has learnt: positions, heads, depth."),
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not measure how true the maps are.")] = False,
+    count: Annotated[int, typer.Option(help="At most so many pictures, evenly spread; 0: all.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """See why it answered so, and if that is true: `saccade explain runs/pets cat.jpg --html cat.html`."""
+    from saccade.cli.note import looked
+    from saccade.weights.look import locate
+
+    check_number("count", count, 0, 10**6)
+    if masks is not None and not every:
+        raise UsageError("--masks was given without --all; masks are for comparing methods")
+    if masks is not None and not masks.is_dir():
+        raise UsageError(f"there is no folder of masks at {str(masks)!r}; expected one file for each picture")
+    if quick and every:
+        raise UsageError(
+            "--quick and --all were both given; methods are compared by measuring, so choose one"
+        )
+    if not pictures and (not inside or every or html):
+        raise UsageError("no picture was given; expected files, folders or -; only --inside can do without")
+    sources = _some([(name, _whole(source)) for name, source in find(pictures or [])], count)
+    _check_page(html, len(sources))
+    check_free(out)
+    path = locate(model)
+    looked(path)  # refuses a damaged file before torch is imported
+    from saccade.api import load
+
+    network = load(path)
+    network.check_classes()
+    work = Work(
+        network=network,
+        model=Path(model).name or model,
+        method=_method(network, method),
+        target=None if target is None else network.index(target),
+        quick=quick,
+        every=every,
+        html=html,
+        out=_folder(out, inside or not (html or as_json or every)),
+    )
+    answers = list(_explained(work, sources))
+    told = zip(sources, answers, strict=True)
+    ready = [(source, answer) for (_, source), (_, answer) in told if not isinstance(answer, DataError)]
+    if every:
+        _rank(work, ready, masks, as_json)
+    elif answers or as_json:
+        (show_json if as_json else show_table)(answers)
+    if inside:
+        _inside(work, ready)
+    if work.out is not None:
+        print(f"pictures and numbers: {work.out}", file=sys.stderr)
+    failed = sum(isinstance(answer, DataError) for _, answer in answers)
+    if failed:
+        print(f"{failed} of {len(answers)} pictures could not be read", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What is to be done for each picture."""
+
+    network: "Model"
+    model: str
+    method: str
+    target: int | None
+    quick: bool
+    every: bool
+    html: Path | None
+    out: Path | None
+
+
+def _some(sources: "list[Found]", count: int) -> "list[Found]":
+    """At most so many, evenly spread."""
+    total = len(sources)
+    return [sources[i * total // count] for i in range(count)] if 0 < count < total else sources
+
+
+def _whole(source: "Source") -> "Source":
+    """What can be read once only, read."""
+    from saccade.data.source import read
+
+    return source if isinstance(source, str | bytes | Path) else read(source)[1]
+
+
+def _check_page(html: Path | None, pictures: int) -> None:
+    from saccade.explain.page.place import check_page, is_file
+
+    if html is not None and is_file(html):
+        check_page(html, pictures)
+    else:
+        check_free(html)
+
+
+def _folder(out: Path | None, wanted: bool) -> Path | None:
+    from saccade.weights.atomic import new_folder
+
+    if out is None:
+        return new_folder(OUT) if wanted else None
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{out} cannot be made ({error.strerror}); choose another place") from error
+    return out
+
+
+def _method(network: "Model", name: str) -> str:
+    """The method asked for, if it fits the model; else the model's default."""
+    from saccade.explain.methods import DEFAULT, fitting, method
+
+    able = fitting(network.module)
+    return method(name or (DEFAULT if DEFAULT in able else able[0]), network.module).name
+
+
+def _seen(work: Work, source: "Source") -> "tuple[Pixels, Image]":
+    import torch
+
+    preprocess = work.network.preprocess
+    pixels = preprocess.pixels(source)
+    return pixels, torch.from_numpy(preprocess.normalise(pixels))[None].to(work.network.device)
+
+
+def _explained(work: Work, sources: "Sequence[Found]") -> "Iterator[Answer]":
+    """Each picture with its account; what is asked for is written on the way."""
+    from saccade.explain.keep import Keeper
+
+    keeper = Keeper(work.model, work.html, work.out)
+    if sources:
+        _warn(work)
+    for name, source in sources:
+        try:
+            account, story = _one(work, name, source)
+        except DataError as error:
+            print(f"error: {error}", file=sys.stderr)
+            yield name, error
+        else:
+            keeper.keep(account, story)
+            yield name, account
+    page = keeper.finish()
+    if page is not None:
+        print(f"page: {page}", file=sys.stderr)
+
+
+def _warn(work: Work) -> None:
+    """Say why it takes long, where it will."""
+    from saccade.explain.page.tell import QUICK
+    from saccade.models.cost import macs
+
+    module = work.network.module
+    if not work.quick and not work.every and macs(module, module.config.image) > QUICK:
+        print("measuring how true the maps are takes a while; --quick leaves it out", file=sys.stderr)
+
+
+def _one(work: Work, name: str, source: "Source") -> "tuple[Account, Story | None]":
+    from saccade.explain.account import Question, account
+    from saccade.explain.page.tell import story
+
+    pixels, image = _seen(work, source)
+    module, label = work.network.module, work.network.label
+    quick = work.quick or (work.every and work.html is None)  # the ranking measures anyway
+    question = Question(name=Path(name).name, method=work.method, target=work.target, quick=quick)
+    if work.html is None:
+        return account(module, image, pixels, label, question), None
+    told, made = story(module, image, pixels, label, question, work.model, work.every)
+    return made, told
+
+
+def _rank(work: Work, ready: "list[Ready]", masks: Path | None, as_json: bool) -> None:
+    """All methods on all pictures that could be read."""
+    import torch
+
+    from saccade import values
+    from saccade.explain.masks import masks as read_masks
+    from saccade.explain.methods import METHODS, fitting
+    from saccade.explain.ranking import plot, rank
+    from saccade.show.plots import save
+
+    if not ready:
+        raise DataError("no picture could be read, so that no method could be tried; give some that can")
+    module = work.network.module
+    found = rank(
+        module,
+        torch.cat([_seen(work, source)[1] for source, _ in ready]),
+        torch.tensor([answer.heatmap.target for _, answer in ready], device=work.network.device),
+        {name: METHODS[name].function for name in fitting(module)},
+        None if masks is None else read_masks(masks, [_path(s) for s, _ in ready], work.network.preprocess),
+        say=lambda done, total: print(f"measured {done} of {total}", file=sys.stderr),
+    )
+    drawn = plot(found)
+    if work.out is not None:
+        save(drawn, work.out)
+    if as_json:
+        typer.echo(json.dumps(values.to_json(found), indent=2))
+        return
+    from saccade.cli.table import table
+    from saccade.show.plots import cells
+
+    rows = [[text for text, _ in row] for row in cells(drawn.columns, drawn.rows)]
+    typer.echo(table([list(drawn.columns), *rows], right=range(2, len(drawn.columns))))
+    typer.echo(f"\n{found}")
+
+
+def _path(source: "Source") -> Path:
+    if isinstance(source, str | Path):
+        return Path(source)
+    raise UsageError("a picture on stdin has no name, so no mask can be found for it; give it as a file")
+
+
+def _inside(work: Work, ready: "list[Ready]") -> None:
+    from saccade.explain.inside import write
+
+    assert work.out is not None
+    network, pictures = work.network, [source for source, _ in ready]
+    page, *_ = write(work.out / "inside", network.module, network.preprocess, network.labels, pictures)
+    print(f"inside the model: {page}", file=sys.stderr)
+
+
+def show_json(answers: "list[Answer]") -> None:
+    """A list with one object a picture; names are exact, with escapes for what is not ASCII."""
+    shown: list[dict[str, object]] = []
+    for name, answer in answers:
+        if isinstance(answer, DataError):
+            shown.append({"picture": name, "error": str(answer)})
+        else:
+            shown.append({**answer.to_json(), "picture": name})
+    typer.echo(json.dumps(shown, indent=2, allow_nan=False))
+
+
+def show_table(answers: "list[Answer]") -> None:
+    """A table for people."""
+    from saccade.cli.table import table
+    from saccade.data.source import shown
+
+    rows = [("picture", "answer", "sure", "method", "where", "hottest tenth", "gain", "is this true?")]
+    for name, answer in answers:
+        if isinstance(answer, DataError):
+            rows.append((shown(name), "(not read)", "", "", "", "", "", ""))
+            continue
+        heat, verdict = answer.heatmap, answer.verdict
+        gain = "" if heat.score is None else f"{heat.score:.3f}"
+        told = "not measured" if verdict is None else str(verdict)
+        rows.append(
+            (
+                *(shown(name), shown(heat.label), f"{heat.probability:.1%}", heat.method, answer.where),
+                *(f"{answer.tenth:.0%}", gain, told),
+            )
+        )
+    typer.echo(table(rows, right=(2, 5, 6)))
