@@ -260,3 +260,47 @@ def test_training_returns_the_model_and_can_be_called_again(tmp_path):
         assert (model.folder / "report.html").is_file()
     with pytest.raises(UsageError, match="Recipe has no field 'colour'"):
         saccade.train(tmp_path / "pictures", colour=3)
+
+
+def test_a_picture_is_explained_for_what_is_predicted_or_for_a_class(folder, photo):
+    model = saccade.load(folder)
+    best = model.predict(photo, top=1)[0]
+    made = model.explain(photo)
+    assert (made.method, made.target, made.label) == ("relevance", best.index, best.label)
+    assert made.probability == pytest.approx(best.score, abs=1e-6)
+    assert made.grid.shape == (4, 4)
+    assert np.array_equal(made.picture, model.preprocess.view(photo))
+    for target in ("bird", "Bird", 2, "2"):
+        other = model.explain(photo, target=target)
+        assert (other.target, other.label) == (2, "bird")
+        assert not np.array_equal(other.grid, made.grid)
+    (bird,) = (p for p in model.predict(photo, top=5) if p.label == "bird")
+    assert other.probability == pytest.approx(bird.score, abs=1e-6)
+
+
+def test_a_list_of_pictures_is_explained_as_each_alone(folder, photo):
+    model = saccade.load(folder)
+    rng = np.random.default_rng(0)
+    photos = [photo, *rng.integers(0, 256, (5, 40, 30, 3)).astype(np.uint8)]
+    made = model.explain(photos, method="gradient_rollout")
+    assert len(made) == 6
+    for one, source in zip(made, photos, strict=True):
+        alone = model.explain(source, method="gradient_rollout")
+        assert one.target == alone.target
+        assert np.allclose(one.grid, alone.grid, atol=1e-5)
+    assert model.explain([], method="rollout") == []
+    with io.BytesIO(photo.read_bytes()) as stream:
+        assert np.array_equal(model.explain(stream, "rollout").grid, model.explain(photo, "rollout").grid)
+
+
+def test_what_cannot_be_explained_is_told_in_words(photo):
+    with pytest.raises(ModelError, match="this model has no head"):
+        small(classes=0).explain(photo)
+    with pytest.raises(UsageError, match=r"the target is 'brid', which is no label.*did you mean 'bird'"):
+        small().explain(photo, target="brid")
+    with pytest.raises(UsageError, match="the method is 'magic', which is not known"):
+        small().explain(photo, method="magic")
+    cnn = saccade.Model(saccade.create("resnet18_small_w4_16", classes=3), Preprocess(size=(16, 16)))
+    with pytest.raises(UsageError, match="this model is a CNN, which has no attention; use gradcam"):
+        cnn.explain(photo)
+    assert cnn.explain(photo, "gradcam").grid.shape == (2, 2)

@@ -16,6 +16,8 @@ from torch import Tensor
 from saccade.data.source import Stream
 from saccade.data.transform import Picture, Preprocess
 from saccade.errors import ModelError, UsageError, check_number, check_word
+from saccade.explain.heatmap import Heatmap
+from saccade.explain.target import class_index
 from saccade.models import names
 from saccade.models.build import Vision, build
 from saccade.types import Prediction
@@ -24,6 +26,8 @@ from saccade.weights.load import load as load_path
 from saccade.weights.look import locate, named
 
 BATCH = 16
+EXPLAINED = 4
+"""Pictures that are explained together: their gradients take more memory than an answer."""
 ONE = (str, bytes, Path, np.ndarray, Image.Image, Stream)
 """What is a single picture; anything else is a list of them."""
 
@@ -49,6 +53,10 @@ class Model:
         """The name of a class, or its number in words where nobody named it."""
         return self.labels[index] if self.labels else f"class {index}"
 
+    def index(self, target: str | int) -> int:
+        """The number of a class, from its label (capitals do not matter) or the number itself."""
+        return class_index(target, self.labels, self.module.config.classes)
+
     @overload  # a str is one picture, though Python calls it an iterable of str
     def predict(self, source: Picture, top: int = 5) -> list[Prediction]: ...  # type: ignore[overload-overlap]
     @overload
@@ -68,6 +76,43 @@ class Model:
         """Refuse to choose from no classes."""
         if not self.module.config.classes:
             raise ModelError("this model has no head, so it has no classes to choose from; use embed()")
+
+    @overload
+    def explain(  # type: ignore[overload-overlap]
+        self, picture: Picture, method: str = "relevance", target: str | int | None = None
+    ) -> Heatmap: ...
+    @overload
+    def explain(
+        self, picture: Iterable[Picture], method: str = "relevance", target: str | int | None = None
+    ) -> list[Heatmap]: ...
+    def explain(
+        self,
+        picture: Picture | Iterable[Picture],
+        method: str = "relevance",
+        target: str | int | None = None,
+    ) -> Heatmap | list[Heatmap]:
+        """Which places of a picture, or of each in a list, speak for a class.
+
+        Args:
+            method: a name in `saccade.explain.methods.METHODS`.
+            target: a label or the number of a class; the predicted class of each picture if none is given.
+        """
+        from saccade.explain import methods
+
+        self.check_classes()
+        how = methods.method(method, self.module)
+        index = None if target is None else self.index(target)
+        if isinstance(picture, ONE):
+            return self.explain([picture], method, index)[0]
+        made: list[Heatmap] = []
+        waiting = iter(picture)
+        while chunk := list(islice(waiting, EXPLAINED)):
+            pixels = [self.preprocess.pixels(source) for source in chunk]
+            image = np.stack([self.preprocess.normalise(each) for each in pixels])
+            made += methods.heatmaps(
+                how, self.module, torch.from_numpy(image).to(self.device), pixels, self.label, index
+            )
+        return made
 
     def embed(self, sources: Iterable[Picture]) -> Float[np.ndarray, "n d"]:
         """One vector a picture: what the head reads, before the head (of a pair, the class token)."""
