@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from saccade.errors import UsageError
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
+from saccade.models.text import is_text
 from saccade.models.vit import ViTConfig
 from saccade.nn import early
 from saccade.nn.block import BlockStyle
@@ -62,6 +63,8 @@ RESNET = re.compile(
 
 def config(name: str, classes: int = 1000) -> Config:
     """Read a name such as vit_b16, vit_b16_384 or vit_b16_384x512 (size, patch, height x width)."""
+    if is_text(name):
+        raise UsageError(f"{name!r} is a model of text; here one of pictures was expected, such as vit_b16")
     if match := RESNET.fullmatch(name):
         layers, bottleneck = RESNETS[match["depth"]]
         side = int(match["side"] or 224)

@@ -1,0 +1,176 @@
+"""The recurrent encoder-decoder: what it may see, padding, every kind of context, and why not both ways."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from saccade.errors import UsageError
+from saccade.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from saccade.models.sequence import NextToken, Translator
+
+SMALL = Seq2SeqConfig(source=20, vocabulary=23, width=8, hidden=12, dropout=0.0)
+KINDS = {
+    "start": replace(SMALL, cell="lstm", context="start", layers=2),
+    "every": SMALL,
+    "every, both": replace(SMALL, encoder="both", cell="lstm"),
+    "additive": replace(SMALL, context="additive", encoder="both"),
+    "additive, deep": replace(SMALL, context="additive", cell="lstm", layers=2, encoder="both"),
+    "additive, fed": replace(SMALL, context="additive", feed=True),
+    "dot": replace(SMALL, context="dot", cell="rnn"),
+    "dot, fed": replace(SMALL, context="dot", feed=True),
+    "general": replace(SMALL, context="general", encoder="both", layers=2),
+    "general, fed": replace(SMALL, context="general", encoder="both", cell="lstm", feed=True),
+}
+B, M, N = 3, 6, 5
+MASK = torch.arange(M) < torch.tensor([[6], [2], [4]])
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def made(kind):
+    source, target = torch.randint(20, (B, M)), torch.randint(23, (B, N))
+    return Seq2Seq(KINDS[kind]).eval(), source, target
+
+
+@each_kind
+def test_it_fits_both_seams(kind):
+    model, source, target = made(kind)
+    assert isinstance(model, Translator)
+    assert isinstance(model, NextToken)
+    assert model(source, MASK, target).shape == (B, N, 23)
+
+
+@each_kind
+def test_one_word_at_a_time_equals_the_whole_sentence(kind):
+    model, source, target = made(kind)
+    state, first = model.start(source, MASK, 1)
+    assert first.tolist() == [1] * B
+    rows = []
+    for word in target.unbind(1):
+        log_p, state = model.step(state, word)
+        rows.append(log_p)
+    assert_close(torch.stack(rows, 1), model(source, MASK, target).log_softmax(-1), atol=1e-5, rtol=0)
+
+
+@each_kind
+def test_a_state_can_be_taken_in_any_order(kind):
+    model, source, target = made(kind)
+    state, _ = model.start(source, MASK, 1)
+    _, state = model.step(state, target[:, 0])
+    order = torch.tensor([2, 0, 2, 1])
+    found, _ = model.step(state.reorder(order), target[order, 1])
+    expected, _ = model.step(state, target[:, 1])
+    assert_close(found, expected[order], atol=1e-6, rtol=0)
+
+
+@each_kind
+def test_no_gradient_comes_from_a_later_word(kind):
+    model, source, target = made(kind)
+    seen = []
+    model.decoder.words.register_forward_hook(lambda _, __, out: seen.append(out.requires_grad_()) or out)
+    logits = model(source, MASK, target)
+    for i in range(N):
+        (slope,) = torch.autograd.grad(logits[:, i].square().sum(), seen[0], retain_graph=True)
+        assert slope[:, i + 1 :].eq(0).all()
+        assert slope[:, : i + 1].ne(0).any()
+
+
+@each_kind
+def test_changing_padding_leaves_the_loss_equal_to_the_last_bit(kind):
+    model, source, target = made(kind)
+    losses = []
+    for seed in range(2):
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.randint(20, (B, M), generator=generator)
+        logits = model(source.where(MASK, noise), MASK, target)
+        losses.append(F.cross_entropy(logits.flatten(0, 1), target.flatten()))
+    assert torch.equal(*losses)
+
+
+@each_kind
+def test_a_padded_batch_equals_its_sentences_alone(kind):
+    model, source, target = made(kind)
+    batch = model(source, MASK, target)
+    for i, length in enumerate(MASK.sum(1).tolist()):
+        alone = model(source[i : i + 1, :length], None, target[i : i + 1])
+        assert_close(batch[i : i + 1], alone, atol=1e-6, rtol=0)
+
+
+@each_kind
+def test_every_parameter_learns(kind):
+    model, source, target = made(kind)
+    F.cross_entropy(model(source, MASK, target).flatten(0, 1), target.flatten()).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+@each_kind
+def test_the_source_matters_and_an_alignment_is_a_distribution_over_its_words(kind):
+    model, source, target = made(kind)
+    logits, p = model.align(source, MASK, target)
+    assert not torch.equal(logits, model((source + 1) % 20, MASK, target))
+    assert_close(p.sum(-1), torch.ones(B, N))
+    if model.config.looks:
+        assert p.shape == (B, N, M)
+        assert p.masked_select(~MASK[:, None]).eq(0).all()
+
+
+def test_additive_attention_is_the_equation_of_its_paper():
+    """e_j = v . tanh(W s + U h_j), alpha = softmax(e) (Bahdanau et al. 2015, section 3.1)."""
+    model, source, _ = made("additive")
+    memory, state = model.encode(source, MASK)
+    look, s = model.decoder.look, state[0][-1]
+    p = look(s[:, None], memory)[:, 0]
+    for i, length in enumerate(MASK.sum(1).tolist()):
+        e = [
+            look.score.weight[0] @ (look.query(s[i]) + look.key(memory.values[i, j])).tanh()
+            for j in range(length)
+        ]
+        assert_close(p[i, :length], torch.stack(e).softmax(0))
+
+
+def test_a_decoder_that_reads_both_ways_is_refused_with_the_reason():
+    words = "a decoder cannot read both ways: the words to its right are those it has yet to write"
+    with pytest.raises(UsageError, match=words):
+        replace(SMALL, decoder="both")
+
+
+def test_the_leak_that_the_refusal_speaks_of_is_real():
+    """A cell that reads backwards knows the next word: its gradient comes from the future."""
+    from saccade.nn.recurrent import Recurrent
+
+    x = torch.randn(1, 4, 8, requires_grad=True)
+    y, _ = Recurrent("gru", 8, 12, bidirectional=True)(x)
+    (slope,) = torch.autograd.grad(y[:, 0].sum(), x)
+    assert slope[:, 1:].ne(0).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"context": "dot", "encoder": "both"}, "use 'general', which has a matrix between them"),
+        ({"feed": True}, "feed is on, but context is 'every'; feeding needs an attention"),
+        ({"context": "bahdanau"}, "context is 'bahdanau', which is not known"),
+        ({"hidden": 0}, "hidden is 0; expected a number from 1"),
+    ],
+)
+def test_a_config_that_cannot_work_is_refused_in_words(change, words):
+    with pytest.raises(UsageError, match=words):
+        replace(SMALL, **change)
+
+
+def test_attention_learns_to_copy_and_looks_where_it_copies_from():
+    model = Seq2Seq(replace(SMALL, vocabulary=20, width=24, hidden=32, context="additive"))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.015)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(150):
+        source = torch.randint(3, 10, (24, 4), generator=generator)
+        target_in = torch.cat([torch.ones_like(source[:, :1]), source[:, :-1]], dim=1)
+        loss = F.cross_entropy(model(source, None, target_in).flatten(0, 1), source.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.3
+    p = model.eval().align(source, None, target_in)[1]
+    assert p.diagonal(dim1=1, dim2=2).mean() > 0.6  # 1 / 4 by chance
