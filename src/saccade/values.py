@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from difflib import get_close_matches
+from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
@@ -71,6 +72,8 @@ def _parse(name: str, wanted: Any, now: Any, text: str) -> Any:
 def _value(name: str, wanted: Any, value: Any) -> Any:
     if is_dataclass(wanted) and isinstance(wanted, type):
         return from_json(wanted, value)
+    if isinstance(wanted, UnionType) and type(value) in get_args(wanted):
+        return value
     if get_origin(wanted) is tuple:
         inner = get_args(wanted)
         if isinstance(value, list | tuple) and (inner[-1] is Ellipsis or len(value) == len(inner)):

@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from saccade.models.build import Vision, build
-from saccade.models.names import Config
+from saccade.models.build import Known, Vision, build
 
 
 class _Undrawn(TorchFunctionMode):
@@ -20,7 +19,7 @@ class _Undrawn(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def blank(config: Config) -> Vision:
+def blank(config: Known) -> Vision:
     """Build a module on the meta device, to count or to be filled."""
     with torch.device("meta"), _Undrawn():
         return build(config)

@@ -8,7 +8,6 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from saccade.models.blank import blank
-from saccade.models.build import Vision
 from saccade.models.hybrid import HybridConfig
 from saccade.models.names import Config, config
 from saccade.models.resnet import ResNetConfig
@@ -19,7 +18,7 @@ def parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def macs(module: Vision, image: tuple[int, int]) -> int:
+def macs(module: nn.Module, image: tuple[int, int]) -> int:
     """Multiply-accumulates for one picture, in matrix products, convolutions and attention."""
     with FlopCounterMode(display=False) as counter:  # it needs gradients to be on, to follow the modules
         module(torch.zeros(1, 3, *image, device=next(module.parameters()).device))

@@ -106,12 +106,17 @@ class Stem(nn.Module):
         return self.embedding(x)
 
 
+def start_stem(vit: ViT) -> None:
+    """Each unit of a stem starts as its residual path, as Google's do."""
+    for module in vit.patches.modules():
+        if isinstance(module, Unit):
+            nn.init.zeros_(module.norm3.weight)
+
+
 class Hybrid(ViT):
     """A ViT with a `Stem` for its patches; whatever runs over a ViT's blocks runs over these."""
 
     def __init__(self, config: HybridConfig) -> None:
         super().__init__(config.vit, Stem(config))
         self.hybrid = config
-        for module in self.patches.modules():
-            if isinstance(module, Unit):
-                nn.init.zeros_(module.norm3.weight)  # each unit starts as its residual path, as Google's do
+        start_stem(self)

@@ -13,7 +13,7 @@ from saccade.nn.rotary import rotate
 
 Tokens = Float[Tensor, "b n d"]
 Weight = Float[Tensor, "#b #h #n m"]
-Turn = Float[Tensor, "2 n k"]
+Turn = Float[Tensor, "2 *each n k"]
 
 
 def probabilities(

@@ -36,20 +36,34 @@ class Pool(nn.Module):
         self.kind = kind
 
     def forward(
-        self, z: Float[Tensor, "b n d"], norm: Callable[[Tensor], Tensor], front: int
+        self,
+        z: Float[Tensor, "b n d"],
+        norm: Callable[[Tensor], Tensor],
+        front: int,
+        weight: Float[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b *pair e"]:
+        """One vector a picture (or a pair); token j counts `weight[j]` times, as in `attend`."""
         match self.kind:
             case "token":
                 return norm(z[:, 0])
             case "pair":
                 return norm(z[:, :2])
             case "mean_norm":
-                return norm(z[:, front:].mean(1))
+                return norm(_mean(z, front, weight))
             case "token+mean":
                 z = norm(z)
-                return torch.cat([z[:, 0], z[:, front:].mean(1)], dim=-1)
+                return torch.cat([z[:, 0], _mean(z, front, weight)], dim=-1)
             case _:
-                return norm(z)[:, front:].mean(1)
+                return _mean(norm(z), front, weight)
+
+
+def _mean(
+    z: Float[Tensor, "b n d"], front: int, weight: Float[Tensor, "b n"] | None
+) -> Float[Tensor, "b d"]:
+    if weight is None:
+        return z[:, front:].mean(1)
+    counted = weight[:, front:, None]
+    return (z[:, front:] * counted).sum(1) / counted.sum(1).clamp_min(1e-6)  # all may have been dropped
 
 
 class AttentionPool(Pool):
@@ -63,9 +77,14 @@ class AttentionPool(Pool):
         self.mlp = MLP(width, hidden, style.gelu)
 
     def forward(
-        self, z: Float[Tensor, "b n d"], norm: Callable[[Tensor], Tensor], front: int
+        self,
+        z: Float[Tensor, "b n d"],
+        norm: Callable[[Tensor], Tensor],
+        front: int,
+        weight: Float[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b d"]:
-        y = self.attention(repeat(self.probe, "d -> b 1 d", b=z.shape[0]), context=norm(z))
+        probe, keys = repeat(self.probe, "d -> b 1 d", b=z.shape[0]), norm(z)
+        y = self.attention(probe, keys, None if weight is None else weight[:, None, None])
         return (y + self.mlp(self.norm(y)))[:, 0]
 
 

@@ -24,7 +24,7 @@ def turns(rows: int, cols: int, key: int, front: int, like: Tensor) -> Float[Ten
     return torch.stack([angle.cos(), angle.sin()]).to(like.dtype)
 
 
-def rotate(x: Float[Tensor, "b h n k"], turn: Float[Tensor, "2 n k"]) -> Float[Tensor, "b h n k"]:
+def rotate(x: Float[Tensor, "b h n k"], turn: Float[Tensor, "2 *each n k"]) -> Float[Tensor, "b h n k"]:
     """Turn each neighbouring pair of channels by its angle; lengths do not change."""
     even, odd = rearrange(x, "b h n (f two) -> two b h n f", two=2).unbind()
     quarter = rearrange([-odd, even], "two b h n f -> b h n (f two)")

@@ -11,8 +11,8 @@ from saccade.data.images import Images
 from saccade.data.transform import Preprocess
 from saccade.errors import DataError, UsageError
 from saccade.models import names
-from saccade.models.build import Vision, build, config_of
-from saccade.models.hybrid import HybridConfig
+from saccade.models.build import Known, Vision, build, config_of
+from saccade.models.loop import vit_of, with_vit
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViT
 from saccade.nn.block import BlockStyle
@@ -32,8 +32,7 @@ def prepare(recipe: Recipe, labels: list[str]) -> tuple[Vision, Preprocess, str]
     """The module, its preprocessing, and a sentence on what was done."""
     torch.manual_seed(recipe.seed)
     if is_name(recipe.model):
-        config = _changed(names.config(recipe.model, len(labels)), recipe)
-        module = build(config)
+        module = build(_changed(names.config(recipe.model, len(labels)), recipe))
         size = module.config.image
         return module, Preprocess(size=size), f"{recipe.model} from scratch, at {size[0]}x{size[1]} pixels"
     image = (recipe.image, recipe.image) if recipe.image else None
@@ -101,23 +100,21 @@ def small_name(side: int) -> str:
     return "conv_vit_mini16_128"
 
 
-def _with_classes(config: names.Config, classes: int) -> names.Config:
-    if isinstance(config, HybridConfig):
-        return replace(config, vit=replace(config.vit, classes=classes, prelogits=0))
+def _with_classes(config: Known, classes: int) -> Known:
     if isinstance(config, ResNetConfig):
         return replace(config, classes=classes)
-    return replace(config, classes=classes, prelogits=0)
+    return with_vit(config, replace(vit_of(config), classes=classes, prelogits=0))
 
 
-def _changed(config: names.Config, recipe: Recipe) -> names.Config:
+def _changed(config: Known, recipe: Recipe) -> Known:
     """The recipe's picture size and regularisation."""
     image = (recipe.image, recipe.image) if recipe.image else None
     if isinstance(config, ResNetConfig):
         return replace(config, image=image or config.image)
-    vit = config.vit if isinstance(config, HybridConfig) else config
+    vit = vit_of(config)
     style: BlockStyle = replace(vit.block, dropout=recipe.dropout, droppath=recipe.droppath)
     try:
         vit = replace(vit, image=image or vit.image, block=style)
     except ValueError as error:
         raise UsageError(f"{recipe.model} cannot work at {recipe.image} pixels: {error}") from error
-    return replace(config, vit=vit) if isinstance(config, HybridConfig) else vit
+    return with_vit(config, vit)

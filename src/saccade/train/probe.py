@@ -18,9 +18,8 @@ from saccade.data.split import hold_out
 from saccade.data.transform import Preprocess
 from saccade.errors import DataError, UsageError, check_number, check_word
 from saccade.metrics.interval import wilson
-from saccade.models import names
-from saccade.models.build import Vision, build, config_of
-from saccade.models.hybrid import HybridConfig
+from saccade.models.build import Known, Vision, build, config_of
+from saccade.models.loop import vit_of, with_vit
 from saccade.models.resnet import ResNetConfig
 from saccade.nn.head import PairHead
 from saccade.tasks.features import FOLDER, Extract, Features
@@ -178,12 +177,10 @@ def frozen(recipe: Probe, classes: int) -> tuple[Vision, Preprocess]:
     return module.eval(), preprocess
 
 
-def _with_classes(config: names.Config, classes: int) -> names.Config:
-    if isinstance(config, HybridConfig):
-        return replace(config, vit=replace(config.vit, classes=classes))
+def _with_classes(config: Known, classes: int) -> Known:
     if isinstance(config, ResNetConfig):
         return replace(config, classes=classes)
-    return replace(config, classes=classes)
+    return with_vit(config, replace(vit_of(config), classes=classes))
 
 
 def _greet(log: Log, material: Material) -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 from saccade.data.transform import Preprocess
 from saccade.errors import ModelError, UsageError
+from saccade.models.build import Known
 from saccade.models.hybrid import HybridConfig
-from saccade.models.names import Config
+from saccade.models.loop import LoopConfig, vit_of
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViTConfig
 from saccade.nn.patch import check_size
@@ -48,12 +49,13 @@ def check_config(side: Mapping[str, Any], vit: ViTConfig) -> None:
             )
 
 
-def check_depth(config: Config, tensors: int) -> None:
+def check_depth(config: Known, tensors: int) -> None:
     """Refuse more blocks than a file can hold, before time is spent on building them."""
     if isinstance(config, ResNetConfig):
         blocks = sum(config.layers)
     else:
-        blocks = config.vit.depth + sum(config.layers) if isinstance(config, HybridConfig) else config.depth
+        inner = config.vit if isinstance(config, LoopConfig) else config
+        blocks = vit_of(inner).depth + (sum(inner.layers) if isinstance(inner, HybridConfig) else 0)
     if blocks > tensors:
         raise ModelError(f"the config describes {blocks:,} blocks, but the file has {tensors:,} tensors")
 

@@ -11,21 +11,24 @@ from torch import Tensor
 
 from saccade.data.transform import Preprocess
 from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError, check_word
-from saccade.models import names
 from saccade.models.blank import blank
-from saccade.models.build import Vision, config_of, from_json, to_json
-from saccade.models.hybrid import HybridConfig
+from saccade.models.build import Known, Vision, config_of, from_json, to_json
+from saccade.models.loop import LoopConfig, vit_of
 from saccade.models.resnet import ResNetConfig
-from saccade.weights import files, google, hf, timm
+from saccade.tokens.kinds import KINDS
+from saccade.weights import dynamicvit, files, google, hf, timm
 from saccade.weights.claims import check_config, check_depth, check_input
 from saccade.weights.look import LABELS, OURS, PREPROCESS, Found, look, printable
 from saccade.weights.probe import probe
-from saccade.weights.rename import Config, Layout, Rule, examine, save, some, state
+from saccade.weights.rename import Layout, Rule, examine, save, some, state
 from saccade.weights.rename import load as renamed
 from saccade.weights.resample import resize
 from saccade.weights.source import shown
 
-LAYOUTS = {layout.name: layout for layout in (google.LAYOUT, timm.LAYOUT, hf.LAYOUT)}
+LAYOUTS: dict[str, Layout[Any]] = {
+    layout.name: layout for layout in (google.LAYOUT, dynamicvit.LAYOUT, timm.LAYOUT, hf.LAYOUT)
+}
+"""The first that recognises a file reads it: DynamicViT's are timm's and more."""
 FORMAT = 1
 
 
@@ -78,7 +81,7 @@ def _ours(found: Found) -> Loaded:
     if (task := found.model.get("task")) != "classify":
         raise ModelError(f"{where} is a model for the task {task!r}; this version knows classify")
     described = found.model.get("model")
-    config = from_json(described if isinstance(described, Mapping) else {})
+    config = from_json(described if isinstance(described, Mapping) else {}, KINDS)
     check_depth(config, len(found.headers))
     module = blank(config)
     expected = {name: tuple(tensor.shape) for name, tensor in state(module).items()}
@@ -91,7 +94,7 @@ def _ours(found: Found) -> Loaded:
     return Loaded(module, preprocess, found.labels)
 
 
-def layout_of(found: Found) -> Layout:
+def layout_of(found: Found) -> Layout[Any]:
     """Whose layout it is, recognised from the names of the tensors alone."""
     for layout in LAYOUTS.values():
         names = {layout.clean(name) for name in found.headers} - {None}
@@ -113,7 +116,7 @@ def _theirs(found: Found, image: tuple[int, int] | None) -> Loaded:
         )
     shapes = {clean: found.headers[name].shape for name, clean in kept.items()}
     config, rules = _config(where, layout, found.side, shapes, image)
-    check_config(found.side, config.vit if isinstance(config, HybridConfig) else config)
+    check_config(found.side, vit_of(config))
     module = blank(config)
     expected = save(rules, state(module))
     examine(where, {name: tuple(tensor.shape) for name, tensor in expected.items()}, shapes)
@@ -129,11 +132,11 @@ def _theirs(found: Found, image: tuple[int, int] | None) -> Loaded:
 
 def _config(
     where: str,
-    layout: Layout,
+    layout: Layout[Any],
     side: Mapping[str, Any],
     shapes: Mapping[str, tuple[int, ...]],
     image: tuple[int, int] | None,
-) -> tuple[Config, list[Rule]]:
+) -> tuple[Any, list[Rule]]:
     try:
         return layout.read_config(shapes, side, None)
     except ModelError:
@@ -169,7 +172,7 @@ def _finite(where: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def write(
     folder: Path, module: Vision, preprocess: Preprocess, labels: list[str], layout: str = "saccade"
 ) -> None:
-    """Write a model as a folder; `layout` is saccade, timm, hf or google (a folder with one .npz)."""
+    """Write a model as a folder; `layout` is saccade, timm, hf, dynamicvit or google (one .npz)."""
     check_word("layout", layout, ("saccade", *LAYOUTS))
     tensors = {name: tensor.detach().cpu() for name, tensor in state(module).items()}
     if layout != "saccade":
@@ -185,14 +188,18 @@ def write(
 
 def _write_theirs(
     folder: Path,
-    layout: Layout,
-    config: names.Config,
+    layout: Layout[Any],
+    config: Known,
     tensors: Mapping[str, Tensor],
     preprocess: Preprocess,
     labels: list[str],
 ) -> None:
     if isinstance(config, ResNetConfig):
         raise UsageError(f"a ResNet has no place in {layout.name}'s layout of ViTs; write it as saccade")
+    if isinstance(config, LoopConfig) and layout is not dynamicvit.LAYOUT:
+        raise UsageError(
+            f"{layout.name}'s readers would run a {config.kind} model as a plain one; write it as saccade"
+        )
     rules = layout.rules(config)
     side = layout.write_side(config, preprocess, labels)
     if left := {name for rule in rules for name in rule.ours} ^ tensors.keys():

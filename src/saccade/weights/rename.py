@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from einops import rearrange
 from torch import Tensor, nn
@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from saccade.data.transform import Preprocess
 from saccade.errors import ModelError
 from saccade.models.hybrid import HybridConfig
+from saccade.models.loop import LoopConfig
 from saccade.models.vit import ViTConfig
 
 Config = ViTConfig | HybridConfig
+C = TypeVar("C", bound=ViTConfig | HybridConfig | LoopConfig)
 Tensors = dict[str, Tensor]
 Shapes = Mapping[str, tuple[int, ...]]
 Change = Callable[..., Sequence[Tensor]]
@@ -34,17 +36,17 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """One project's way to store a ViT; each of the modules google, timm and hf ends with its own."""
+class Layout(Generic[C]):
+    """One project's way to store a ViT; each of google, timm, hf and dynamicvit ends with its own."""
 
     name: str
     recognise: Callable[[Iterable[str]], bool]
     clean: Callable[[str], str | None]
     """A name as the table has it; None for a tensor that the model does not need."""
-    rules: Callable[[Config], list[Rule]]
-    read_config: Callable[[Shapes, Mapping[str, Any], tuple[int, int] | None], tuple[Config, list[Rule]]]
-    read_preprocess: Callable[[Mapping[str, Any], Config], Preprocess]
-    write_side: Callable[[Config, Preprocess, list[str]], dict[str, Any]]
+    rules: Callable[[C], list[Rule]]
+    read_config: Callable[[Shapes, Mapping[str, Any], tuple[int, int] | None], tuple[C, list[Rule]]]
+    read_preprocess: Callable[[Mapping[str, Any], C], Preprocess]
+    write_side: Callable[[C, Preprocess, list[str]], dict[str, Any]]
     """The files beside the weights, by name."""
 
 

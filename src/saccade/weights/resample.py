@@ -13,9 +13,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from saccade.errors import UsageError
-from saccade.models.build import Vision, build
-from saccade.models.hybrid import Hybrid
+from saccade.models.build import Vision, build, config_of
+from saccade.models.loop import with_vit
+from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViT
+from saccade.nn.patch import Patches
 from saccade.nn.resample import resample
 
 
@@ -41,14 +43,16 @@ def resize(module: Vision, image: tuple[int, int] | None = None, patch: int | No
     if not isinstance(module, ViT):
         return module
     old = module.config
-    bare = not isinstance(module, Hybrid) and not old.convs
+    bare = isinstance(module.patches, Patches)
     if not bare and patch not in (None, old.patch):
         raise UsageError(
             f"a model with convolutions before its tokens cannot change its patches; they stay {old.patch} "
             f"pixels, asked was {patch}"
         )
     new = replace(old, image=image or old.image, patch=patch or old.patch)
-    made = build(replace(module.hybrid, vit=new) if isinstance(module, Hybrid) else new)
+    config = config_of(module)
+    assert not isinstance(config, ResNetConfig)
+    made = build(with_vit(config, new))
     tensors = dict(module.state_dict())
     if "position.table" in tensors:
         tensors["position.table"] = resample(tensors["position.table"], *new.grid, old.resample)

@@ -1,0 +1,56 @@
+"""Attention within windows: for large pictures, a cost that grows with the number of patches, not its square.
+
+As in Swin (Liu et al. 2021, https://arxiv.org/abs/2103.14030, section 3.2), without its shifts: a patch looks
+at the patches of its own square window. The tokens before the patches (class tokens, registers) look at all
+tokens and are seen from every window, so that news travels between windows through them.
+
+Shapes: b batch, h heads, t tokens, k width of a head, r c rows and columns of patches, w of windows.
+"""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from jaxtyping import Float
+from torch import Tensor
+
+from saccade.errors import check_number
+from saccade.nn.attention import attend
+
+Heads = Float[Tensor, "b h t k"]
+
+
+def windowed(q: Heads, k: Heads, v: Heads, grid: tuple[int, int], window: int) -> Heads:
+    """`attend` within windows of so many patches a side; equal to it if one window covers the grid.
+
+    Windows at the right and lower edge are smaller where the grid does not divide.
+    """
+    check_number("window", window, 1, 2**14)
+    front = q.shape[2] - grid[0] * grid[1]
+    seen = attend(q[:, :, :front], k, v)
+    if window >= max(grid):
+        return torch.cat([seen, attend(q[:, :, front:], k, v)], 2)
+    down, across = (-(-side // window) for side in grid)
+    inside = [cut(x[:, :, front:], grid, window) for x in (q, k, v)]
+    lead = [repeat(x[:, :, :front], "b h f k -> (b w) h f k", w=down * across) for x in (k, v)]
+    keys, values = (torch.cat([a, b], 2) for a, b in zip(lead, inside[1:], strict=True))
+    weight = None
+    if grid[0] % window or grid[1] % window:  # what fills up the windows at the edge counts for nothing
+        real = cut(q.new_ones(1, 1, grid[0] * grid[1], 1), grid, window)
+        weight = F.pad(rearrange(real, "w 1 n 1 -> w 1 1 n"), (front, 0), value=1.0)
+        weight = repeat(weight, "w one two n -> (b w) one two n", b=q.shape[0])
+    made = attend(inside[0], keys, values, weight)
+    return torch.cat([seen, paste(made, grid, window)], 2)
+
+
+def cut(x: Float[Tensor, "b h n k"], grid: tuple[int, int], window: int) -> Float[Tensor, "bw h m k"]:
+    """Patches in raster order as windows of them; beyond the edge there are zeros."""
+    x = rearrange(x, "b h (r c) k -> b h k r c", r=grid[0])
+    x = F.pad(x, (0, -grid[1] % window, 0, -grid[0] % window))
+    return rearrange(x, "b h k (y p) (x q) -> (b y x) h (p q) k", p=window, q=window)
+
+
+def paste(x: Float[Tensor, "bw h m k"], grid: tuple[int, int], window: int) -> Float[Tensor, "b h n k"]:
+    """The inverse of `cut`."""
+    down, across = (-(-side // window) for side in grid)
+    whole = rearrange(x, "(b y x) h (p q) k -> b h (y p) (x q) k", y=down, x=across, p=window)
+    return rearrange(whole[:, :, : grid[0], : grid[1]], "b h r c k -> b h (r c) k")

@@ -1,0 +1,56 @@
+"""What a model costs that drops or merges patches: counted from the real module, not run.
+
+As others count it: with all tokens at hand in the last block, though `forward` computes no more of that block
+than is read.
+"""
+
+from functools import cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from saccade.models import cost
+from saccade.models.blank import blank
+from saccade.models.hybrid import HybridConfig
+from saccade.models.loop import LoopConfig, vit_of
+from saccade.models.vit import ViT, ViTConfig
+from saccade.nn.patch import Image
+from saccade.tokens.walk import run, start
+
+Config = ViTConfig | HybridConfig | LoopConfig
+
+
+class _Whole(nn.Module):
+    """All tokens of all blocks, and the answer."""
+
+    def __init__(self, vit: ViT) -> None:
+        super().__init__()
+        self.vit = vit
+
+    def forward(self, image: Image) -> Float[Tensor, "b classes"]:
+        return self.vit.read(run(self.vit, start(self.vit, image), self.vit.embed(image)))
+
+
+def _blank(config: Config) -> ViT:
+    made = blank(config).eval()
+    assert isinstance(made, ViT)
+    return made
+
+
+@cache
+def macs(config: Config, image: tuple[int, int] | None = None) -> int:
+    """Multiply-accumulates for one picture, at the size of the training pictures or another."""
+    return cost.macs(_Whole(_blank(config)), image or vit_of(config).image)
+
+
+@cache
+def lengths(config: Config, image: tuple[int, int] | None = None) -> tuple[int, ...]:
+    """How many tokens enter each block."""
+    vit, found = _blank(config), []
+    for block in vit.blocks:
+        block.norm1.register_forward_pre_hook(lambda _, given: found.append(given[0].shape[1]))
+    picture = torch.zeros(1, 3, *(image or vit_of(config).image), device="meta")
+    with torch.no_grad():
+        run(vit, start(vit, picture), vit.embed(picture))
+    return tuple(found)

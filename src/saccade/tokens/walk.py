@@ -1,0 +1,116 @@
+"""The one loop of this room: over the blocks of a ViT, with room for change before and inside of each.
+
+A `Walk` travels with the tokens of one batch. It may drop some before a block (`before`) or merge some
+between attention and MLP (`between`), and knows which patches they stand for (`trace`). The plain one changes
+nothing: its tokens are those of `ViT.encode`, bit for bit.
+"""
+
+from abc import abstractmethod
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from saccade.models.loop import Looped
+from saccade.models.vit import ViT
+from saccade.nn import pool
+from saccade.nn.attention import Tokens, Turn, Weight, attend
+from saccade.nn.block import Block
+from saccade.nn.patch import Image
+from saccade.tokens.trace import Trace, whole
+
+Heads = Float[Tensor, "b h n k"]
+Places = Int[Tensor, "b m"]
+Fewer = Float[Tensor, "b m d"]
+"""The tokens that go on; as many as before where nothing is dropped or merged."""
+
+
+def rows(places: Places, each: int) -> Int[Tensor, "bm"]:
+    """Places in pictures of `each` tokens as rows of the whole batch."""
+    if places.shape[0] == 1 and not torch.compiler.is_compiling():  # some microseconds in a small model
+        return places[0]
+    starts = torch.arange(places.shape[0], device=places.device)[:, None] * each
+    return (places + starts).flatten()
+
+
+def select(x: Float[Tensor, "b n c"], places: Places) -> Float[Tensor, "b m c"]:
+    """The tokens of each picture at its own places; copies whole rows, which `gather` does not."""
+    return x.flatten(0, 1).index_select(0, rows(places, x.shape[1])).view(*places.shape, -1)
+
+
+class Walk:
+    """What travels with the tokens of a batch through the blocks."""
+
+    def __init__(self, vit: ViT, image: Image) -> None:
+        self.front = vit.config.front
+        self.batch = image.shape[0]
+        self.grid = image.shape[-2] // vit.config.patch, image.shape[-1] // vit.config.patch
+        self.device = image.device
+        self.weight: Weight | None
+        """How often the keys at hand count."""
+        self.turn: Turn | None
+        self.weight, self.turn = vit.relate(image)
+
+    def before(self, index: int, z: Tokens) -> Fewer:
+        """What enters block `index`; called once for each block, in order."""
+        return z
+
+    def attend(self, q: Heads, k: Heads, v: Heads) -> Heads:
+        """The attention of the block at hand."""
+        return attend(q, k, v, self.weight)
+
+    def between(self, index: int, z: Tokens, q: Heads, k: Heads) -> Fewer:
+        """What leaves the attention of block `index` for its MLP; called once for each block, in order."""
+        return z
+
+    def trace(self) -> Trace:
+        """Which patches the tokens at hand stand for."""
+        return whole(self.batch, self.grid[0] * self.grid[1], self.device)
+
+
+def run(vit: ViT, walk: Walk, z: Tokens, asked: int | None = None) -> Fewer:
+    """Take tokens through all blocks.
+
+    Args:
+        asked: the last block computes no more than so many first tokens, because nobody reads the others.
+    """
+    last = len(vit.blocks) - 1
+    for index, block in enumerate(vit.blocks):
+        z = walk.before(index, z)
+        if index == last and asked is not None and walk.turn is None:
+            return _answer(block, walk, z, asked)
+        q, k, v = block.attention.split(block.norm1(z), turn=walk.turn)
+        z = block.add1(z, block.attention.join(walk.attend(q, k, v)))
+        z = walk.between(index, z, q, k)
+        z = block.add2(z, block.mlp(block.norm2(z)))
+    return z
+
+
+def _answer(block: Block, walk: Walk, z: Tokens, asked: int) -> Fewer:
+    """A block for its first tokens only, which look at all others."""
+    x = block.norm1(z)
+    q, k, v = block.attention.split(x[:, :asked], x)
+    weight = walk.weight if walk.weight is None else walk.weight[:, :, :asked]
+    z = block.add1(z[:, :asked], block.attention.join(attend(q, k, v, weight)))
+    return block.add2(z, block.mlp(block.norm2(z)))
+
+
+class Walker(Looped):
+    """A ViT that a walk of its own takes through the blocks."""
+
+    @abstractmethod
+    def walk(self, image: Image) -> Walk:
+        """A fresh walk for a batch of pictures."""
+
+    def encode(self, image: Image) -> Tokens:
+        """The tokens after the last block."""
+        return run(self, self.walk(image), self.embed(image))
+
+    def asked(self) -> int | None:
+        """How many first tokens the head reads; None if it reads the patches too."""
+        return pool.KINDS[self.config.pool] if self.config.pool in ("token", "pair") else None
+
+
+def start(vit: ViT, image: Image) -> Walk:
+    """The walk of any ViT: its own, or the one that changes nothing."""
+    return vit.walk(image) if isinstance(vit, Walker) else Walk(vit, image)
