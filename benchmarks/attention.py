@@ -1,7 +1,8 @@
 """How full, windowed and chunked attention grow with the number of patches: `python benchmarks/attention.py`.
 
-Time is that of the processor, the least of some rounds taken in turns; memory is the peak that a fresh process adds. Slopes are
-those of a straight line through the logarithms: 2 means that twice the patches cost four times as much.
+Time is that of the processor, the least of some rounds taken in turns; memory is the peak that a fresh
+process adds. Slopes are those of a straight line through the logarithms: 2 means that twice the patches cost
+four times as much.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from saccade.nn.attention import attend, probabilities
 from saccade.nn.chunked import chunked
 from saccade.nn.windowed import windowed
 
-SIDES = (32, 48, 64, 96)
+SIDES = (32, 40, 48, 64)
 MEMORY = (32, 48, 64)
 HEADS, KEY, WINDOW, CHUNK = 3, 64, 8, 256
 Heads = tuple[Tensor, Tensor, Tensor]

@@ -78,9 +78,7 @@ def explain(
     if masks is not None and not masks.is_dir():
         raise UsageError(f"there is no folder of masks at {str(masks)!r}; expected one file for each picture")
     if quick and every:
-        raise UsageError(
-            "--quick and --all were both given; methods are compared by measuring, so choose one"
-        )
+        raise UsageError("--quick and --all were both given; to compare is to measure: choose one")
     if not pictures and (not inside or every or html):
         raise UsageError("no picture was given; expected files, folders or -; only --inside can do without")
     sources = _some([(name, _whole(source)) for name, source in find(pictures or [])], count)

@@ -48,8 +48,8 @@ def linear(
     (xw)+ = (xw + |x||w|) / 2, which takes products of whole matrices only.
 
     Nearly is by the size of each input times that of its weights, which takes no product at all. An input's
-    weights are about as large for one output as for another; so a token gets back about the same whichever
-    of its outputs held the relevance.
+    weights are of both signs and about as large for one output as for another; so, over many outputs, a token
+    gets back about the same whichever of them held the relevance.
     """
     found, few, held = x.abs(), x[:, :exact], r.sum(-1, keepdim=True)
     bulk, near, far = found[:, :exact], torch.zeros_like(few), torch.zeros_like(few)

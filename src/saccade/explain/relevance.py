@@ -18,8 +18,8 @@ the cost.
 Shapes: b batch, t tokens that the answer reads, r queries, n tokens, d width, e width of the features.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +56,7 @@ READ = {"token": 1, "pair": 2}
 """Pools that read a few tokens, the first ones, and how many."""
 
 Row = Float[Tensor, "b n"]
+T = TypeVar("T")
 
 
 def head(vit: ViT, features: Float[Tensor, "b t e"], target: Target) -> Pair:
@@ -65,6 +66,7 @@ def head(vit: ViT, features: Float[Tensor, "b t e"], target: Target) -> Pair:
         inner = vit.prelogits(f)
         logits = vit.head(inner if isinstance(vit.head, PairHead) else inner[:, 0])
         (g,) = torch.autograd.grad(chosen(logits, target).sum(), f)
+    inner = inner.detach()
     layers = (vit.head.token, vit.head.teacher) if isinstance(vit.head, PairHead) else (vit.head,)
     weight = torch.stack([layer.weight[target] for layer in layers if isinstance(layer, nn.Linear)], dim=1)
     r = lrp.share((inner * weight).flatten(1), features.new_ones(features.shape[0])).reshape(inner.shape)
@@ -126,9 +128,14 @@ class Level(NamedTuple):
 
 @torch.no_grad()
 def levels(
-    vit: ViT, image: Image, target: Target, exact: bool = False, bottom: bool = False
-) -> Iterator[Level]:
-    """The answer, then each block, the last first.
+    vit: ViT,
+    image: Image,
+    target: Target,
+    look: Callable[[Level], T],
+    exact: bool = False,
+    bottom: bool = False,
+) -> list[T]:
+    """Go down by the answer, then each block, the last first; return what `look` returned for each.
 
     Args:
         exact: for all tokens, and not only those that are read.
@@ -144,50 +151,50 @@ def levels(
     else:
         row = rearrange(readers(vit, z), "b r -> b 1 r")
         level = Level(row, row, pool(vit, z, pair))
-    yield level
+    seen = [look(level)]
     while steps:
         step = steps.pop()
         level = Level(*descend(step, z, level.pair, few, bottom or bool(steps)))
-        yield level
+        seen.append(look(level))
         z = step.z
+    return seen
 
 
 def sums(vit: ViT, image: Image, target: Target, exact: bool = False) -> Float[Tensor, "levels b"]:
     """Relevance summed over tokens: as the answer gives it to them, then below each block; 1 everywhere."""
-    found = levels(vit, image, target, exact, bottom=True)
-    return torch.stack([lrp.total(level.pair.relevance) for level in found])
+    return torch.stack(
+        levels(vit, image, target, lambda at: lrp.total(at.pair.relevance), exact, bottom=True)
+    )
 
 
-def rolled(matrices: Iterator[Matrix], probed: bool) -> Row:
+def rolled(matrices: Sequence[Matrix], probed: bool) -> Row:
     """The row of rollout without what the identities alone put there; a probe's own look is part of it."""
-    row = next(matrices)
+    row = matrices[0]
     found = row if probed else torch.zeros_like(row)
-    for matrix in matrices:
+    for matrix in matrices[1:]:
         more = row @ matrix
         grown = more.shape[-1] - row.shape[-1]
         row, found = F.pad(row, (0, grown)) + more, F.pad(found, (0, grown)) + more
     return found[:, 0]
 
 
-def _maps(vit: ViT, image: Image, target: Target, which: str) -> Maps:
+def _maps(vit: ViT, image: Image, target: Target, look: Callable[[Level], Matrix]) -> Maps:
     rows, columns = grid_of(vit, image)
     count = max(1, AT_ONCE // ((rows * columns + vit.config.front) * vit.config.hidden))
-    found = []
-    for some, its in zip(torch.split(image, count), torch.split(target, count), strict=True):
-        matrices = (getattr(level, which) for level in levels(vit, some, its))
-        found.append(rolled(matrices, vit.config.pool == "map")[:, vit.config.front :])
-    return rearrange(torch.cat(found), "b (r c) -> b r c", r=rows)
+    groups = zip(torch.split(image, count), torch.split(target, count), strict=True)
+    found = [rolled(levels(vit, *group, look), vit.config.pool == "map") for group in groups]
+    return rearrange(torch.cat(found)[:, vit.config.front :], "b (r c) -> b r c", r=rows)
 
 
 @still
 def relevance(module: Vision, image: Image, target: Target) -> Maps:
     """Relevance propagation: rollout of (gradient x relevance)+ of each block's attention (Eq. 13 and 14)."""
     assert isinstance(module, ViT)
-    return _maps(module, image, target, "relevance")
+    return _maps(module, image, target, lambda level: level.relevance)
 
 
 @still
 def generic(module: Vision, image: Image, target: Target) -> Maps:
     """The same with attention for its relevance: R + mean((gradient x attention)+) R, block after block."""
     assert isinstance(module, ViT)
-    return _maps(module, image, target, "attention")
+    return _maps(module, image, target, lambda level: level.attention)
