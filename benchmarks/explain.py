@@ -19,6 +19,7 @@ from time import perf_counter
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 import saccade
@@ -54,7 +55,7 @@ def _two(f: Callable[[Tensor, Tensor], Tensor], u: Tensor, v: Tensor, r: Tensor)
 
 
 def _flat(x: Tensor) -> Tensor:
-    return x.transpose(1, 2).flatten(2)
+    return rearrange(x, "b h n k -> b n (h k)")
 
 
 def _through(moment: Moment, r: Tensor) -> tuple[Tensor, Tensor]:

@@ -158,8 +158,8 @@ def test_settings_outside_their_range_are_refused():
 def copier():
     torch.manual_seed(0)
     pairs, _ = copies(600)
-    task = Translate(small("seq2seq_attention"), WORDS, smoothing=0.0)
-    train(task, shuffled(pairs, 600), 150, lr=2e-2)
+    task = Translate(small("transformer_mini"), WORDS, smoothing=0.0)
+    train(task, shuffled(pairs, 600), 200, lr=5e-3)
     return task
 
 
@@ -194,7 +194,7 @@ def test_exposure_is_compared_place_by_place(copier):
     assert found.forced.count[0] == 80
     assert found.forced.count.sum() == sum(len(text.split()) + 1 for text in texts)
     assert found.forced.accuracy[0] == found.free.accuracy[0], "before the first word both know the same"
-    untrained = exposure(small("seq2seq_attention"), once(pairs, Limit(tokens=200)))
+    untrained = exposure(small("transformer_mini"), once(pairs, Limit(tokens=200)))
     assert untrained.forced.mean < 0.5 < found.free.mean <= found.forced.mean + 1e-9
 
 

@@ -27,6 +27,7 @@ from saccade.nn.rotary import rotate
 
 Heads = Float[Tensor, "b h n k"]
 Queries = Float[Tensor, "b h r k"]
+Asking = Float[Tensor, "b r d"]
 Matrix = Float[Tensor, "b r n"]
 """The mean over the heads of something about a block's attention: a row a query, a column a token."""
 
@@ -115,7 +116,7 @@ class Look:
 
     attention: Attention
     relation: Relation
-    x: Float[Tensor, "b r d"]
+    x: Asking
     context: Tokens
     given: bool = False
     """Whether what asks is a parameter: then it is no operand, as a bias is none, and takes no relevance."""
@@ -136,7 +137,7 @@ class Look:
         """What each head has gathered."""
         return attend(*self.qkv, self.mine.weight)
 
-    def answer(self) -> Float[Tensor, "b r d"]:
+    def answer(self) -> Asking:
         """The heads, mixed."""
         return self.attention.join(self.heads)
 
@@ -194,7 +195,7 @@ class Step:
         x = self.block.norm1(self.z)
         return Look(self.block.attention, self.relation, x[:, : self.rows], x)
 
-    def branch(self, middle: Tokens, out: Tokens) -> Tokens:
+    def branch(self, middle: Asking, out: Asking) -> Asking:
         """What the MLP adds to what enters it."""
         if self.block.add2.norm is None:
             return out - middle
@@ -202,7 +203,7 @@ class Step:
 
 
 @torch.no_grad()
-def ascend(vit: ViT, image: Image, rows: int = 0) -> tuple[list[Step], Float[Tensor, "b r d"]]:
+def ascend(vit: ViT, image: Image, rows: int = 0) -> tuple[list[Step], Asking]:
     """Run the blocks, the last one for the first `rows` tokens only (0: for all); return what leaves it, too.
 
     What is kept gets its places at the start: scattered among passing tensors, it would hold theirs as well.
@@ -217,7 +218,7 @@ def ascend(vit: ViT, image: Image, rows: int = 0) -> tuple[list[Step], Float[Ten
     return steps, z
 
 
-def descend(step: Step, out: Tokens, pair: Pair, exact: int, onward: bool) -> tuple[Matrix, Matrix, Pair]:
+def descend(step: Step, out: Asking, pair: Pair, exact: int, onward: bool) -> tuple[Matrix, Matrix, Pair]:
     """From the pair of what leaves a block to its matrices, and if it goes on to that of what enters it."""
     block, z, look = step.block, step.z[:, : step.rows], step.look()
     y = scaled(block.add1, look.answer())

@@ -167,7 +167,7 @@ def sums(vit: ViT, image: Image, target: Target, exact: bool = False) -> Float[T
     )
 
 
-def rolled(matrices: Sequence[Matrix], probed: bool) -> Row:
+def rolled(matrices: Sequence[Float[Tensor, "b _ _"]], probed: bool) -> Row:
     """The row of rollout without what the identities alone put there; a probe's own look is part of it."""
     row = matrices[0]
     found = row if probed else torch.zeros_like(row)

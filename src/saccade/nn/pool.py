@@ -57,9 +57,7 @@ class Pool(nn.Module):
                 return _mean(norm(z), front, weight)
 
 
-def _mean(
-    z: Float[Tensor, "b n d"], front: int, weight: Float[Tensor, "b n"] | None
-) -> Float[Tensor, "b d"]:
+def _mean(z: Float[Tensor, "b n d"], front: int, weight: Float[Tensor, "b n"] | None) -> Float[Tensor, "b d"]:
     if weight is None:
         return z[:, front:].mean(1)
     counted = weight[:, front:, None]
