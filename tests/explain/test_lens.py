@@ -8,7 +8,7 @@ import torch
 import saccade
 from saccade import values
 from saccade.explain import lens, norms
-from saccade.explain.lens import Lens, read_depths, read_tokens, streams
+from saccade.explain.lens import Lens, read_depths, read_tokens
 from saccade.explain.norms import Norms, describe, outliers
 from saccade.explain.replay import moments
 from saccade.models.vit import ViT
@@ -31,7 +31,7 @@ def made(**changes: object) -> tuple[ViT, torch.Tensor]:
 @torch.no_grad()
 def test_the_last_depth_is_the_answer_and_the_first_reads_the_embedding(how: str, style: BlockStyle) -> None:
     vit, image = made(pool=how, registers=1, block=style)
-    found = read_depths(streams(moments(vit, image)), vit.read)
+    _, found = read_depths(vit, moments(vit, image))
     assert found.shape == (5, 2, 5)
     assert (found[-1] - vit(image).softmax(-1)).abs().max() <= 1e-6
     assert (found[0] - vit.read(vit.embed(image)).softmax(-1)).abs().max() <= 1e-6

@@ -216,7 +216,7 @@ def test_the_whole_method_against_a_slow_one(which: Callable, monkeypatch: pytes
     image = pictures(vit)[:, :, :8, :8].double()
     expected = slow_map(vit, image, TARGET, which is generic)
     name = "relevance" if which is relevance else "attention"
-    matrices = levels(vit, image, TARGET, attrgetter(name), exact=True)
+    matrices = levels(vit, image, TARGET, attrgetter(name, "means"), exact=True)
     assert far(rolled(matrices, probed=False)[:, vit.config.front :], expected) <= 1e-9
 
 
@@ -227,9 +227,11 @@ def test_a_row_from_the_top_down_is_that_of_the_product() -> None:
     whole = start
     for matrix in matrices:
         whole = whole @ (torch.eye(5) + matrix)
-    assert torch.allclose(rolled([start, *matrices], probed=False), (whole - start)[:, 0])
+    assert torch.allclose(
+        rolled([(each, None) for each in (start, *matrices)], probed=False), (whole - start)[:, 0]
+    )
     short = [start[:, :, :1], matrices[0][:, :1], *matrices[1:]]
-    assert torch.allclose(rolled(short, probed=False), (whole - start)[:, 0])
+    assert torch.allclose(rolled([(each, None) for each in short], probed=False), (whole - start)[:, 0])
 
 
 # The maps.
@@ -298,7 +300,7 @@ def test_a_cat_and_a_dog_are_found_in_two_places(tiny: saccade.Model, data: Path
 def test_nearly_is_near_and_rounding_does_not_matter(tiny: saccade.Model, data: Path) -> None:
     image, target = shown(tiny, data / "samples" / "catdog.png"), torch.tensor([243])
     found = relevance(tiny.module, image, target).flatten(1)
-    matrices = levels(tiny.module, image, target, attrgetter("relevance"), exact=True)
+    matrices = levels(tiny.module, image, target, attrgetter("relevance", "means"), exact=True)
     exact = rolled(matrices, probed=False)
     assert far(found, exact[:, 1:]) <= 0.01
     assert far(relevance(tiny.module, image * (1 + 1e-6), target).flatten(1), found) <= 0.01

@@ -85,9 +85,9 @@ def test_a_probe_reads_by_its_own_attention() -> None:
 @torch.no_grad()
 def test_the_rows_of_rollout_sum_to_one_and_so_do_the_shares_that_are_read(kind: str) -> None:
     module = subject(kind)
-    rolled, z = looking.rolled_out(module, pictures(module))
+    rolled, shares = looking.rolled_out(module, pictures(module))
     assert (rolled.sum(-1) - 1).abs().max() <= 1e-5
-    assert (looking.readers(module, z).sum(-1) - 1).abs().max() <= 1e-5
+    assert (shares.sum(-1) - 1).abs().max() <= 1e-5
 
 
 @pytest.mark.parametrize("kind", [kind for kind in VITS if kind != "map"])

@@ -24,6 +24,7 @@ from saccade.nn.block import Add, Block
 from saccade.nn.mlp import MLP
 from saccade.nn.patch import Image
 from saccade.nn.rotary import rotate
+from saccade.tokens.unfold import Counted, Means, unfold
 
 Heads = Float[Tensor, "b h n k"]
 Queries = Float[Tensor, "b h r k"]
@@ -77,6 +78,18 @@ def through_norm(norm: nn.Module | None, x: Tokens, pair: Pair) -> Pair:
         x = x.detach().requires_grad_()
         # of a number, since torch would import a whole algebra system to check a tensor of gradients
         return Pair(pair.relevance, torch.autograd.grad((norm(x) * pair.gradient).sum(), x)[0])
+
+
+def through_means(means: Means | None, x: Tokens, pair: Pair) -> Pair:
+    """From the pair of the means of merged tokens to that of each: a linear layer with them as inputs."""
+    if means is None:
+        return pair
+    parts = x.clamp_min(0)
+    whole = means @ parts
+    some = whole > 0
+    r = parts * (means.mT @ torch.where(some, pair.relevance / whole.clamp_min(lrp.LEAST), 0))
+    r += means.mT @ torch.where(some, 0, pair.relevance)
+    return Pair(r, means.mT @ pair.gradient)
 
 
 def through_add(add: Add | None, z: Tokens, y: Tokens, pair: Pair) -> tuple[Pair, Pair]:
@@ -189,11 +202,17 @@ class Step:
     z: Tokens
     rows: int
     """How many tokens, the first ones, are wanted of what leaves it."""
+    means: Means | None
+    """What the tokens of patches are replaced by between attention and MLP, if some are merged there."""
 
     def look(self) -> Look:
         """Its attention."""
         x = self.block.norm1(self.z)
         return Look(self.block.attention, self.relation, x[:, : self.rows], x)
+
+    def merged(self, z: Asking) -> Asking:
+        """What the MLP is given of what leaves the attention."""
+        return z if self.means is None else self.means @ z
 
     def branch(self, middle: Asking, out: Asking) -> Asking:
         """What the MLP adds to what enters it."""
@@ -203,33 +222,44 @@ class Step:
 
 
 @torch.no_grad()
-def ascend(vit: ViT, image: Image, rows: int = 0) -> tuple[list[Step], Asking]:
-    """Run the blocks, the last one for the first `rows` tokens only (0: for all); return what leaves it, too.
+def ascend(vit: ViT, image: Image, rows: int = 0) -> tuple[list[Step], Asking, Counted | None]:
+    """Run the blocks, the last one for the first `rows` tokens only (0: for all), which are never merged.
+
+    Returns the blocks, what leaves the last one, and whether each of that still counts.
 
     What is kept gets its places at the start: scattered among passing tensors, it would hold theirs as well.
     """
-    z, relation, steps = vit.embed(image), Relation(*vit.relate(image)), list[Step]()
-    for block, place in zip(vit.blocks, z.new_empty(len(vit.blocks), *z.shape), strict=True):
+    z, steps, stages = vit.embed(image), list[Step](), unfold(vit, image)
+    for block, place, stage in zip(vit.blocks, z.new_empty(len(vit.blocks), *z.shape), stages, strict=True):
         z = place.copy_(z)
-        wanted = rows if rows and len(steps) == len(vit.blocks) - 1 else z.shape[1]
-        steps.append(Step(block, relation, z, wanted))
-        z = block.add1(z[:, :wanted], steps[-1].look().answer())
+        few = bool(rows) and len(steps) == len(vit.blocks) - 1
+        step = Step(
+            block=block,
+            relation=Relation(stage.weight, stage.turn),
+            z=z,
+            rows=rows if few else z.shape[1],
+            means=None if few else stage.means,
+        )
+        steps.append(step)
+        z = step.merged(block.add1(z[:, : step.rows], step.look().answer()))
         z = block.add2(z, block.mlp(block.norm2(z)))
-    return steps, z
+    return steps, z, stages[-1].counted
 
 
 def descend(step: Step, out: Asking, pair: Pair, exact: int, onward: bool) -> tuple[Matrix, Matrix, Pair]:
     """From the pair of what leaves a block to its matrices, and if it goes on to that of what enters it."""
     block, z, look = step.block, step.z[:, : step.rows], step.look()
     y = scaled(block.add1, look.answer())
-    middle = z + y if block.add1.norm is None else block.add1.norm(z + y)
+    apart = z + y if block.add1.norm is None else block.add1.norm(z + y)
+    middle = step.merged(apart)
     more = step.branch(middle, out)
     pair = through_norm(block.add2.norm, middle + more, pair)
     skip, pair = through_add(block.add2, middle, more, pair)
     pair = through_norm(block.norm2, middle, through_mlp(block.mlp, block.norm2(middle), pair, exact))
-    pair = through_norm(block.add1.norm, z + y, plus(pair, skip))
+    pair = through_means(step.means, apart, plus(pair, skip))
+    pair = through_norm(block.add1.norm, z + y, pair)
     skip, pair = through_add(block.add1, z, y, pair)
-    del middle, more, y
+    del apart, middle, more, y
     seen, found = look.through(pair, exact, onward)
     if found is None:
         return *seen, skip

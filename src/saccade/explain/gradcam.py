@@ -19,6 +19,7 @@ from saccade.models.resnet import ResNet
 from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image
+from saccade.tokens.unfold import read as unfolded_read
 
 Channels = Float[Tensor, "b d rows columns"]
 Read = Callable[[Tensor], Tensor]
@@ -53,8 +54,8 @@ def gradcam(module: Vision, image: Image, target: Target) -> Maps:
 def _patches_read(vit: ViT, image: Image) -> tuple[Tokens, Read]:
     *_, last = moments(vit, image)
     if vit.config.pool in ("token", "pair"):
-        return last.block.norm1(last.z), partial(_from_norm, vit, image, last)
-    return last.out, vit.read
+        return last.block.norm1(last.z), partial(_from_norm, vit, last)
+    return last.out, partial(unfolded_read, vit, counted=last.stage.counted)
 
 
 def _slope(x: Tensor, read: Read, target: Target) -> Tensor:
@@ -63,8 +64,8 @@ def _slope(x: Tensor, read: Read, target: Target) -> Tensor:
     return torch.autograd.grad(chosen(read(x), target).sum(), x)[0]
 
 
-def _from_norm(vit: ViT, image: Image, last: Moment, x: Tokens) -> Float[Tensor, "b classes"]:
+def _from_norm(vit: ViT, last: Moment, x: Tokens) -> Float[Tensor, "b classes"]:
     """The answer from what the last block's attention is given, and what goes around it."""
-    block, (weight, turn) = last.block, vit.relate(image)
-    z = block.add1(last.z, block.attention(x, None, weight, turn))
+    block, stage = last.block, last.stage
+    z = stage.between(block.add1(last.z, block.attention(x, None, stage.weight, stage.turn)))
     return vit.read(block.add2(z, block.mlp(block.norm2(z))))

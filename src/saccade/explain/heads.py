@@ -10,6 +10,7 @@ Shapes: b batch, h heads, n tokens, d width.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from einops import rearrange, repeat
@@ -22,6 +23,7 @@ from saccade.models.field import apart, reach
 from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image
+from saccade.tokens.unfold import read, unfold
 
 ROWS = 256
 """Rows of a matrix of attention that are formed at a time."""
@@ -30,6 +32,7 @@ AT_ONCE = 16
 INSTEAD = ("zero", "mean")
 NO_LOGIT = "The model has no head for classes, so there is no logit that a head of attention could change."
 NO_PATH = "Post-norm blocks rescale the stream after each sum, so no head has a direct path of its own."
+MERGED = "Tokens are merged between the blocks, so no head has a direct path of its own."
 
 Finish = Callable[[Tokens, int], Float[Tensor, "b classes"]]
 """From the stream after a block, and that block's number, to the answer."""
@@ -82,13 +85,15 @@ def look(
 
 
 def finisher(vit: ViT, image: Image) -> Finish:
-    """The rest of a model behind any of its blocks."""
-    weight, turn = vit.relate(image)
+    """The rest of a model behind any of its blocks; of one that drops or merges patches, for one picture."""
+    stages = unfold(vit, image)
 
     def finish(z: Tokens, index: int) -> Float[Tensor, "b classes"]:
-        for block in list(vit.blocks)[index + 1 :]:
-            z = block(z, weight, turn)
-        return vit.read(z)
+        for block, stage in list(zip(vit.blocks, stages, strict=True))[index + 1 :]:
+            x = block.attention(block.norm1(z), None, stage.weight, stage.turn)
+            z = stage.between(block.add1(z, x))
+            z = block.add2(z, block.mlp(block.norm2(z)))
+        return read(vit, z, stages[-1].counted)
 
     return finish
 
@@ -121,7 +126,7 @@ def ablation(
     for some in torch.split(change, max(1, AT_ONCE // change.shape[0]), dim=1):
         h = some.shape[1]
         y = rearrange(added[:, None] + some, "b h n d -> (h b) n d")
-        z = block.add1(repeat(moment.z, "b n d -> (h b) n d", h=h), y)
+        z = moment.stage.between(block.add1(repeat(moment.z, "b n d -> (h b) n d", h=h), y))
         z = block.add2(z, block.mlp(block.norm2(z)))
         found.append(rearrange(finish(z, moment.index), "(h b) classes -> b h classes", h=h))
     return torch.cat(found, dim=1)
@@ -154,23 +159,31 @@ def mean_parts(vit: ViT, image: Image) -> list[Float[Tensor, "1 h n d"]]:
 
 
 def _effects(
-    vit: ViT, image: Image, target: Int[Tensor, "b"], instead: str
+    vit: ViT, image: Image, target: Int[Tensor, "b"], instead: str, straight: bool
 ) -> tuple[Float[Tensor, "some h"], Float[Tensor, "l h"]]:
-    """Direct contribution (not of post-norm blocks) and ablation: means over the pictures, one at a time."""
+    """Direct contribution, where the paths are `straight`, and ablation: means over single pictures."""
     means = mean_parts(vit, image) if instead == "mean" else [None] * len(vit.blocks)
-    depth = len(vit.blocks) if vit.config.block.placement == "pre" else 0
+    depth = len(vit.blocks) if straight else 0
     direct_ = torch.zeros(depth, vit.config.heads, dtype=torch.float64)
     ablation_ = torch.zeros(len(vit.blocks), vit.config.heads, dtype=torch.float64)
     for one, wanted in zip(torch.split(image, 1), torch.split(target, 1), strict=True):
-        finish, last = finisher(vit, one), vit.encode(one)
-        logits = vit.read(last)
+        *_, last = moments(vit, one)
+        finish, answer = finisher(vit, one), partial(read, vit, counted=last.stage.counted)
+        logits = answer(last.out)
         for moment, mean in zip(moments(vit, one), means, strict=True):
             lost = fall(logits, ablation(moment, finish, mean), wanted)
             ablation_[moment.index] += lost[0].double().cpu()
             if depth:
-                lost = fall(logits, direct(moment, last, vit.read, mean), wanted)
+                lost = fall(logits, direct(moment, last.out, answer, mean), wanted)
                 direct_[moment.index] += lost[0].double().cpu()
     return direct_ / image.shape[0], ablation_ / image.shape[0]
+
+
+def _bent(vit: ViT, image: Image) -> str:
+    """Why no head has a direct path to the answer; nothing if each has."""
+    if vit.config.block.placement == "post":
+        return NO_PATH
+    return "" if all(stage.means is None for stage in unfold(vit, image)) else MERGED
 
 
 def _table(values: Float[Tensor, "l h"]) -> Table:
@@ -200,8 +213,8 @@ def measure(
     used = min(effects, image.shape[0]) if vit.config.classes else 0
     direct_, ablation_, why = torch.zeros(0, 0), torch.zeros(0, 0), NO_LOGIT
     if used:
-        direct_, ablation_ = _effects(vit, image[:used], target[:used], instead)
-        why = NO_PATH if vit.config.block.placement == "post" else ""
+        why = _bent(vit, image[:1])
+        direct_, ablation_ = _effects(vit, image[:used], target[:used], instead, not why)
     distance, entropy = sums / image.shape[0]
     return Heads(
         pictures=image.shape[0],

@@ -24,6 +24,7 @@ from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image
 from saccade.show.plots import Axes, Ink, Plot
 from saccade.show.words import count, number, percent
+from saccade.tokens.unfold import read
 from saccade.weights.source import shown
 
 MAPS = 4
@@ -75,9 +76,16 @@ def streams(seen: Iterable[Moment]) -> list[Tokens]:
     return found
 
 
-def read_depths(found: Sequence[Tokens], read: Read) -> Float[Tensor, "l b classes"]:
-    """The probabilities that would be answered at each depth."""
-    return torch.stack([read(z).softmax(-1) for z in found])
+def read_depths(vit: ViT, seen: Iterable[Moment]) -> tuple[list[Tokens], Float[Tensor, "l b classes"]]:
+    """The streams, and the probabilities that would be answered from each."""
+    found: list[Tokens] = []
+    answers: list[Tensor] = []
+    for moment in seen:
+        if not found:
+            found, answers = [moment.z], [read(vit, moment.z, None)]
+        found.append(moment.out)
+        answers.append(read(vit, moment.out, moment.stage.counted))
+    return found, torch.stack(answers).softmax(-1)
 
 
 def read_tokens(z: Tokens, read: Read, front: int) -> Float[Tensor, "b n classes"]:
@@ -103,8 +111,8 @@ def measure(
 
 def _one(vit: ViT, image: Image, target: int, name: str, label: Callable[[int], str]) -> Lens:
     front, guesses, patches = vit.config.front, [], []
-    found = streams(moments(vit, image))
-    for block, (z, p) in enumerate(zip(found, read_depths(found, vit.read)[:, 0], strict=True)):
+    found, answers = read_depths(vit, moments(vit, image))
+    for block, (z, p) in enumerate(zip(found, answers[:, 0], strict=True)):
         each = read_tokens(z[:, front:], vit.read, front)[0]
         best = int(p.argmax())
         guesses.append(

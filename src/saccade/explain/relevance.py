@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange, reduce, repeat
+from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -49,6 +49,8 @@ from saccade.nn.attention import Tokens
 from saccade.nn.head import PairHead
 from saccade.nn.patch import Image
 from saccade.nn.pool import AttentionPool
+from saccade.tokens import unfold
+from saccade.tokens.unfold import Counted, Means
 
 AT_ONCE = 2**20
 """Numbers of the widest tensor of a block that are held at a time: pictures are explained in groups."""
@@ -76,22 +78,24 @@ def head(vit: ViT, features: Float[Tensor, "b t e"], target: Target) -> Pair:
     return Pair(r, g)
 
 
-def averaged(x: Tokens, pair: Pair) -> Pair:
-    """From the pair of the mean of tokens to that of each: a linear layer of which they are the inputs."""
-    r = lrp.share(rearrange(x, "b n d -> b d n"), pair.relevance[:, 0])
-    return Pair(rearrange(r, "b d n -> b n d"), pair.gradient.expand_as(x) / x.shape[1])
+def averaged(x: Tokens, shares: Float[Tensor, "b n"], pair: Pair) -> Pair:
+    """From the pair of a mean of tokens to that of each: a linear layer of which they are the inputs."""
+    each = shares[..., None]
+    r = lrp.share(rearrange(x * each, "b n d -> b d n"), pair.relevance[:, 0])
+    return Pair(rearrange(r, "b d n -> b n d"), pair.gradient * each)
 
 
-def pool(vit: ViT, z: Tokens, pair: Pair) -> Pair:
-    """From the pair of the features to that of the tokens."""
+def pool(vit: ViT, z: Tokens, shares: Float[Tensor, "b n"], pair: Pair) -> Pair:
+    """From the pair of the features to that of the tokens, the patches of which are read by their shares."""
     kind, front = vit.config.pool, vit.config.front
     if kind in READ:
         return through_norm(vit.norm, z, pair)
+    shares = shares[:, front:] / shares[:, front:].sum(1, keepdim=True)
     if kind == "mean_norm":
-        mean = reduce(z[:, front:], "b n d -> b 1 d", "mean")
-        return _behind(front, averaged(z[:, front:], through_norm(vit.norm, mean, pair)))
+        mean = shares[:, None] @ z[:, front:]
+        return _behind(front, averaged(z[:, front:], shares, through_norm(vit.norm, mean, pair)))
     parts = [Pair(*both) for both in zip(*(torch.split(t, z.shape[-1], -1) for t in pair), strict=True)]
-    found = _behind(front, averaged(vit.norm(z)[:, front:], parts[-1]))
+    found = _behind(front, averaged(vit.norm(z)[:, front:], shares, parts[-1]))
     if kind == "token+mean":
         plus(found, parts[0])
     return through_norm(vit.norm, z, found)
@@ -102,11 +106,14 @@ def _behind(front: int, pair: Pair) -> Pair:
     return Pair(*(F.pad(t, (0, 0, front, 0)) for t in pair))
 
 
-def probe(vit: ViT, z: Tokens, pair: Pair, exact: int) -> tuple[Matrix, Matrix, Pair]:
+def probe(
+    vit: ViT, z: Tokens, counted: Counted | None, pair: Pair, exact: int
+) -> tuple[Matrix, Matrix, Pair]:
     """The same for an attention pool, whose probe looks at all tokens: with the matrices of that look."""
     assert isinstance(vit.pool, AttentionPool)
     layers, x = vit.pool, vit.norm(z)
-    look = Look(layers.attention, Relation(), repeat(layers.probe, "d -> b 1 d", b=z.shape[0]), x, given=True)
+    told = Relation(None if counted is None else counted[:, None, None])
+    look = Look(layers.attention, told, repeat(layers.probe, "d -> b 1 d", b=z.shape[0]), x, given=True)
     y = look.answer()
     skip, pair = through_add(None, y, layers.mlp(layers.norm(y)), pair)
     pair = through_norm(layers.norm, y, through_mlp(layers.mlp, layers.norm(y), pair, exact))
@@ -124,6 +131,8 @@ class Level(NamedTuple):
     """The same with attention in the place of relevance."""
     pair: Pair
     """Relevance and gradient of the tokens that enter it; of block 0 only if they were asked for."""
+    means: Means | None = None
+    """What its attention's tokens are replaced by behind it, if some are merged there."""
 
 
 @torch.no_grad()
@@ -142,19 +151,20 @@ def levels(
         bottom: down to what enters block 0, which no map wants.
     """
     read = READ.get(vit.config.pool, 0)
-    steps, z = ascend(vit, image, read)
+    steps, z, counted = ascend(vit, image, read)
     few = read if read and not exact else steps[-1].z.shape[1]
-    features = vit.features(z)
+    features = unfold.features(vit, z, counted)
     pair = head(vit, features if features.ndim == 3 else features[:, None], target)
     if vit.config.pool == "map":
-        level = Level(*probe(vit, z, pair, few))
+        level = Level(*probe(vit, z, counted, pair, few))
     else:
-        row = rearrange(readers(vit, z), "b r -> b 1 r")
-        level = Level(row, row, pool(vit, z, pair))
+        shares = readers(vit, z, None if counted is None else counted[:, : z.shape[1]])
+        row = rearrange(shares, "b r -> b 1 r")
+        level = Level(row, row, pool(vit, z, shares, pair))
     seen = [look(level)]
     while steps:
         step = steps.pop()
-        level = Level(*descend(step, z, level.pair, few, bottom or bool(steps)))
+        level = Level(*descend(step, z, level.pair, few, bottom or bool(steps)), step.means)
         seen.append(look(level))
         z = step.z
     return seen
@@ -167,18 +177,24 @@ def sums(vit: ViT, image: Image, target: Target, exact: bool = False) -> Float[T
     )
 
 
-def rolled(matrices: Sequence[Float[Tensor, "b _ _"]], probed: bool) -> Row:
+def rolled(
+    levels: Sequence[tuple[Float[Tensor, "b _ _"], Float[Tensor, "b _ _"] | None]], probed: bool
+) -> Row:
     """The row of rollout without what the identities alone put there; a probe's own look is part of it."""
-    row = matrices[0]
+    row, _ = levels[0]
     found = row if probed else torch.zeros_like(row)
-    for matrix in matrices[1:]:
+    for matrix, means in levels[1:]:
+        if means is not None:
+            row, found = row @ means, found @ means
         more = row @ matrix
         grown = more.shape[-1] - row.shape[-1]
         row, found = F.pad(row, (0, grown)) + more, F.pad(found, (0, grown)) + more
     return found[:, 0]
 
 
-def _maps(vit: ViT, image: Image, target: Target, look: Callable[[Level], Matrix]) -> Maps:
+def _maps(
+    vit: ViT, image: Image, target: Target, look: Callable[[Level], tuple[Matrix, Means | None]]
+) -> Maps:
     rows, columns = grid_of(vit, image)
     count = max(1, AT_ONCE // ((rows * columns + vit.config.front) * vit.config.hidden))
     groups = zip(torch.split(image, count), torch.split(target, count), strict=True)
@@ -190,11 +206,11 @@ def _maps(vit: ViT, image: Image, target: Target, look: Callable[[Level], Matrix
 def relevance(module: Vision, image: Image, target: Target) -> Maps:
     """Relevance propagation: rollout of (gradient x relevance)+ of each block's attention (Eq. 13 and 14)."""
     assert isinstance(module, ViT)
-    return _maps(module, image, target, lambda level: level.relevance)
+    return _maps(module, image, target, lambda level: (level.relevance, level.means))
 
 
 @still
 def generic(module: Vision, image: Image, target: Target) -> Maps:
     """The same with attention for its relevance: R + mean((gradient x attention)+) R, block after block."""
     assert isinstance(module, ViT)
-    return _maps(module, image, target, lambda level: level.attention)
+    return _maps(module, image, target, lambda level: (level.attention, level.means))

@@ -4,6 +4,8 @@
 return. The fused kernel goes on computing the answer: the matrices of attention are formed from the same q
 and k only where somebody reads them, all at once or a few rows at a time.
 
+A model that drops or merges patches is replayed as the dense one that it equals (tokens/unfold.py).
+
 Shapes: b batch, h heads, n tokens, d width, k width of a head.
 """
 
@@ -18,9 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from saccade.models.vit import ViT
-from saccade.nn.attention import Tokens, Turn, Weight, attend, probabilities
+from saccade.nn.attention import Tokens, Weight, attend, probabilities
 from saccade.nn.block import Block
 from saccade.nn.patch import Image
+from saccade.tokens.unfold import Stage, read, unfold
 
 Matrix = Float[Tensor, "b h n n"]
 Heads = Float[Tensor, "b h n k"]
@@ -47,8 +50,13 @@ class Moment:
     q: Heads
     k: Heads
     v: Heads
-    weight: Weight | None
+    stage: Stage
     explicit: bool
+
+    @property
+    def weight(self) -> Weight | None:
+        """How often each key counts."""
+        return self.stage.weight
 
     @cached_property
     def attention(self) -> Matrix:
@@ -73,7 +81,7 @@ class Moment:
     @cached_property
     def middle(self) -> Tokens:
         """The residual stream between attention and MLP (Eq. 2)."""
-        return self.block.add1(self.z, self.block.attention.join(self.heads))
+        return self.stage.between(self.block.add1(self.z, self.block.attention.join(self.heads)))
 
     @cached_property
     def out(self) -> Tokens:
@@ -93,29 +101,23 @@ def moments(vit: ViT, image: Image, explicit: bool = False) -> Iterator[Moment]:
     Args:
         explicit: compute the heads from the matrix, so that gradients reach it (`attention`).
     """
-    z, (weight, turn) = vit.embed(image), vit.relate(image)
-    for index, block in enumerate(vit.blocks):
-        moment = _moment(index, block, z, weight, turn, explicit)
+    z = vit.embed(image)
+    for index, (block, stage) in enumerate(zip(vit.blocks, unfold(vit, image), strict=True)):
+        q, k, v = block.attention.split(block.norm1(z), turn=stage.turn)
+        moment = Moment(index, block, z, q, k, v, stage, explicit)
         yield moment
         z = moment.out
-
-
-def _moment(
-    index: int, block: Block, z: Tokens, weight: Weight | None, turn: Turn | None, explicit: bool
-) -> Moment:
-    q, k, v = block.attention.split(block.norm1(z), turn=turn)
-    return Moment(index, block, z, q, k, v, weight, explicit)
 
 
 def replay(
     vit: ViT, image: Image, look: Callable[[Moment], T], explicit: bool = False
 ) -> tuple[Float[Tensor, "b classes"], list[T]]:
     """Run the model as `forward` does; return its answer, and what `look` returned for each block."""
-    seen, z = [], torch.empty(0, 0, 0)
+    seen, z, counted = [], torch.empty(0, 0, 0), None
     for moment in moments(vit, image, explicit):
         seen.append(look(moment))
-        z = moment.out
-    return vit.read(z), seen
+        z, counted = moment.out, moment.stage.counted
+    return read(vit, z, counted), seen
 
 
 def grid_of(vit: ViT, image: Image) -> Grid:

@@ -42,6 +42,13 @@ def windowed(q: Heads, k: Heads, v: Heads, grid: tuple[int, int], window: int) -
     return torch.cat([seen, paste(made, grid, window)], 2)
 
 
+def visible(grid: tuple[int, int], window: int, front: int) -> Float[Tensor, "1 1 t t"]:
+    """The weight under which `attend` is `windowed`: 1 where the row's token sees the column's, else 0."""
+    r, c = (torch.arange(side) // window for side in grid)
+    home = (r[:, None] * grid[1] + c).flatten()
+    return F.pad((home[:, None] == home).float(), (front, 0, front, 0), value=1.0)[None, None]
+
+
 def cut(x: Float[Tensor, "b h n k"], grid: tuple[int, int], window: int) -> Float[Tensor, "bw h m k"]:
     """Patches in raster order as windows of them; beyond the edge there are zeros."""
     x = rearrange(x, "b h (r c) k -> b h k r c", r=grid[0])

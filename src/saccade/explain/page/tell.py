@@ -12,7 +12,7 @@ from saccade.data.resize import Pixels
 from saccade.explain.account import Account, Question, judged, measured
 from saccade.explain.ask import held
 from saccade.explain.heatmap import Heatmap
-from saccade.explain.lens import read_depths, streams
+from saccade.explain.lens import read_depths
 from saccade.explain.methods import METHODS, fitting
 from saccade.explain.page.gaze import gaze
 from saccade.explain.page.story import Shown, Story, Way
@@ -61,7 +61,7 @@ def depths(
     if isinstance(module, ResNet):
         return [], []
     with held(module), torch.no_grad():
-        found: Float[Tensor, "l classes"] = read_depths(streams(moments(module, image)), module.read)[:, 0]
+        found: Float[Tensor, "l classes"] = read_depths(module, moments(module, image))[1][:, 0]
     best = [(int(p.argmax()), float(p.max())) for p in found]
     guesses = [Prediction(label=label(index), score=score, index=index) for index, score in best]
     return found[:, list(classes)].tolist(), guesses
