@@ -6,6 +6,9 @@ relevance of each layer in turn, from the positive and the negative parts of its
 
 All take turns in one run, so that a slow moment of the machine hits each; a ratio is the median over rounds.
 Memory is what a fresh process adds at its peak to that of the loaded model.
+
+The last line compares plain forward passes of two processes that take turns: one has imported every module of
+`explain` and explained a picture, the other has not. It is of processor time.
 """
 
 import argparse
@@ -13,6 +16,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -28,6 +32,22 @@ from saccade.explain.replay import Moment, moments
 from saccade.models.vit import ViT
 
 NAME = "vit_b16"
+ANSWERS = """
+import importlib, pkgutil, sys, torch, saccade
+from time import process_time
+vit, image = saccade.create("vit_ti16").eval(), torch.rand(1, 3, 224, 224)
+if sys.argv[1] == "explain":
+    import saccade.explain
+    for found in pkgutil.walk_packages(saccade.explain.__path__, "saccade.explain."):
+        importlib.import_module(found.name)
+    sys.modules["saccade.explain.relevance"].relevance(vit, image, torch.tensor([3]))
+for _ in sys.stdin:
+    start = process_time()
+    with torch.inference_mode():
+        for _ in range(10):
+            vit(image)
+    print(process_time() - start, flush=True)
+"""
 
 
 def _linear(layer: nn.Linear, x: Tensor, r: Tensor) -> Tensor:
@@ -152,6 +172,33 @@ def peaks(way: str, name: str, count: int = 3) -> float:
     return median(float(run.stdout) for run in runs)
 
 
+def unchanged(rounds: int) -> list[float]:
+    """How many times as fast a plain pass is once `explain` has been imported and used, round by round."""
+    found: dict[str, list[float]] = {"plain": [], "explain": []}
+    with ExitStack() as stack:
+        asked = {
+            way: stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", ANSWERS, way],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    bufsize=1,
+                )
+            )
+            for way in found
+        }
+        for number in range(rounds + 1):
+            for way in list(found)[:: 1 if number % 2 else -1]:
+                given, answer = asked[way].stdin, asked[way].stdout
+                assert given is not None
+                assert answer is not None
+                given.write("\n")
+                found[way].append(float(answer.readline()))
+    pairs = zip(found["plain"][1:], found["explain"][1:], strict=True)
+    return sorted(plain / explain for plain, explain in pairs)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", default=NAME)
@@ -171,6 +218,11 @@ def main() -> None:
         gain = median(taken["usual"] / taken[way] for taken in found)
         told = f"{way:10}{own:8.0f}{ratio:11.2f}{gain:12.2f}{memory[way]:8.0f}"
         print(f"{told}{memory[way] / memory['forward']:11.2f}", flush=True)
+    ratios = unchanged(4 * options.rounds)
+    low, high = ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]
+    print(
+        f"plain forward of vit_ti16 with explain imported: {median(ratios):.3f} x ({low:.3f} to {high:.3f})"
+    )
 
 
 if __name__ == "__main__":

@@ -1,38 +1,49 @@
 """How well each method of explanation finds the pet, and how true it is: the table of docs/explanations.md.
 
-    python benchmarks/explain_pets.py WEIGHTS PETS [--each 5] [--write]
+    python benchmarks/explain_pets.py WEIGHTS PETS [--each 5] [--outlines] [--write]
 
-WEIGHTS is a ViT for ImageNet, PETS a folder with val/BREED/*.jpg and trimaps/*.png (1 pet, 2 background, 3 a
-border that counts for nothing). The target is the class that the model answers with. With --write the table
-goes between the markers of docs/explanations.md; the whole ranking is printed as JSON either way.
+WEIGHTS is a ViT for ImageNet, PETS a folder with train/BREED/*.jpg and trimaps/*.png (1 pet, 2 background, 3
+a border that counts for nothing). The target is the class that the model answers with. Beside the methods
+stand two variants of relevance (docs/decisions/0021-relevance.md). With --outlines only the outlines are
+compared, by the quick methods, which takes seconds a picture instead of a minute. With --write the table goes
+between the markers of docs/explanations.md; the whole ranking is printed as JSON either way.
+
+The pictures of val/ were looked at when relevance was made steady, so these here are those of train/.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from einops import rearrange
 from PIL import Image
 
 import saccade
 from saccade import values
-from saccade.explain.ask import Maps, Target
+from saccade.explain import lrp
+from saccade.explain.ask import Function, Maps, Target, still
 from saccade.explain.methods import METHODS, fitting
 from saccade.explain.perturb import cells_of
-from saccade.explain.ranking import Ranking, rank
+from saccade.explain.ranking import Masks, Ranking, rank
+from saccade.explain.relevance import levels, rolled
+from saccade.metrics.segment import Overlap, Segmented, overlap, segmented
 from saccade.models.build import Vision
+from saccade.models.vit import ViT
 from saccade.nn.patch import Image as Pictures
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanations.md"
-BEGIN, END = "<!-- explain_pets: begin -->", "<!-- explain_pets: end -->"
-HEADS = (
-    *("method", "mIoU", "pixel accuracy", "mAP", "pointing", "insertion", "deletion", "gain"),
-    *("gain of randomised weights", "verdict"),
-)
+SHARES = ("mIoU", "pixel accuracy", "mAP", "pointing")
+HEADS = ("method", *SHARES, "insertion", "deletion", "gain", "gain of randomised weights", "verdict")
+SLOW = ("occlusion", "integrated")
+AT_ONCE = 4
 TRIMAP = {1: 1, 2: 0, 3: -1}
 
 
@@ -42,9 +53,26 @@ def centre(module: Vision, image: Pictures, target: Target) -> Maps:  # noqa: AR
     return (-(rows.square()[:, None] + columns.square())).expand(image.shape[0], -1, -1)
 
 
+def exact(module: Vision, image: Pictures, target: Target) -> Maps:
+    """Relevance by the same rule for every token, and not only for those that are read."""
+    assert isinstance(module, ViT)
+    found = levels(module, image, target, attrgetter("relevance", "means"), exact=True)
+    rows, _ = cells_of(module, image)
+    return rearrange(rolled(found, probed=False)[:, module.config.front :], "b (r c) -> b r c", r=rows)
+
+
+def bare(module: Vision, image: Pictures, target: Target) -> Maps:
+    """The same without what keeps quotients from exploding."""
+    with patch.object(lrp, "STEADY", 0.0):
+        return exact(module, image, target)
+
+
+VARIANTS = {"relevance, exact": still(exact), "relevance, exact and bare": still(bare), "centre": centre}
+
+
 def chosen(pets: Path, each: int) -> Iterator[Path]:
     """The first few pictures of each breed."""
-    for breed in sorted((pets / "val").iterdir()):
+    for breed in sorted((pets / "train").iterdir()):
         yield from sorted(breed.iterdir())[:each]
 
 
@@ -59,24 +87,52 @@ def mask_of(model: saccade.Model, pets: Path, picture: Path) -> np.ndarray:
     return made
 
 
-def table(ranking: Ranking) -> str:
-    """Markdown, the best first."""
-    lines = [
-        f"| {' | '.join(HEADS)} |",
-        f"|{'---|' * len(HEADS)}",
-    ]
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
+
+
+def shares(seen: Segmented) -> list[str]:
+    found = (seen.iou, seen.pixel_accuracy, seen.average_precision, seen.pointing)
+    return [f"{share * 100:.1f}" for share in found]
+
+
+def ranked(ranking: Ranking) -> str:
+    """All that was measured, the best first."""
+    rows = []
     for row, seen in zip(ranking.rows, ranking.segmentation, strict=True):
-        shares = (seen.iou, seen.pixel_accuracy, seen.average_precision, seen.pointing)
         numbers = (row.score.insertion, row.score.deletion, row.score.gain, row.randomised)
-        cells = [*(f"{share * 100:.1f}" for share in shares), *(f"{value:.3f}" for value in numbers)]
-        lines.append(f"| {row.method} | {' | '.join(cells)} | {row.verdict.word} |")
-    return "\n".join(lines)
+        rows.append([row.method, *shares(seen), *(f"{value:.3f}" for value in numbers), row.verdict.word])
+    return table(HEADS, rows)
 
 
-def write(ranking: Ranking, said: str) -> None:
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{said}\n\n{table(ranking)}\n{END}{after}", encoding="utf-8")
+def outlines(
+    module: Vision,
+    images: Pictures,
+    targets: Target,
+    methods: Mapping[str, Function],
+    masks: Masks,
+) -> dict[str, Segmented]:
+    """How well each method finds the pets, the best first."""
+    found: dict[str, list[Overlap]] = {name: [] for name in methods}
+    for name, method in methods.items():
+        for at in range(0, len(images), AT_ONCE):
+            part = slice(at, at + AT_ONCE)
+            maps = rearrange(method(module, images[part], targets[part]), "b r c -> b 1 r c")
+            large = F.interpolate(maps, masks.shape[-2:], mode="bilinear").numpy()[:, 0]
+            found[name] += [overlap(one, mask) for one, mask in zip(large, masks[part], strict=True)]
+        print(f"{name}: {segmented(found[name])}", file=sys.stderr)
+    made = {name: segmented(each) for name, each in found.items()}
+    return dict(sorted(made.items(), key=lambda item: -item[1].iou))
+
+
+def write(name: str, said: str) -> None:
+    """Between the markers of that name."""
+    begin, end = (f"<!-- explain_pets {name}: {which} -->" for which in ("begin", "end"))
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    assert after, f"{PAGE} has no markers {begin} and {end}"
+    PAGE.write_text(f"{before}{begin}\n{said}\n{end}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -85,6 +141,7 @@ def main() -> None:
     parser.add_argument("pets", type=Path)
     parser.add_argument("--each", type=int, default=5, help="pictures of each breed")
     parser.add_argument("--only", default="", help="methods, with commas")
+    parser.add_argument("--outlines", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     model = saccade.load(options.weights)
@@ -93,21 +150,29 @@ def main() -> None:
     masks = np.stack([mask_of(model, options.pets, picture) for picture in pictures])
     with torch.inference_mode():
         targets = torch.cat([model.module(part).argmax(-1) for part in torch.split(images, 16)])
-    names = options.only.split(",") if options.only else fitting(model.module)
-    methods = {**{name: METHODS[name].function for name in names}, "centre": centre}
-
-    def say(done: int, all_: int) -> None:
-        print(f"{done} of {all_} pictures", file=sys.stderr)
-
-    ranking = rank(model.module, images, targets, methods, masks, say=say)
+    quick = set(SLOW) if options.outlines else set()
+    names = options.only.split(",") if options.only else [n for n in fitting(model.module) if n not in quick]
+    methods = {**{name: METHODS[name].function for name in names}, **VARIANTS}
     said = (
-        f"{ranking.pictures} pictures ({options.each} of each breed), {datetime.now(UTC):%Y-%m-%d}, "
-        f"`{options.weights.name}`, {ranking.draws} random maps of each picture."
+        f"{len(pictures)} pictures ({options.each} of each breed), {datetime.now(UTC):%Y-%m-%d}, "
+        f"`{options.weights.name}`"
     )
-    print(json.dumps(values.to_json(ranking), allow_nan=False))
-    print(f"{said}\n\n{table(ranking)}", file=sys.stderr)
+    if options.outlines:
+        found = outlines(model.module, images, targets, methods, masks)
+        print(json.dumps(values.to_json(found), allow_nan=False))
+        text = table(("method", *SHARES), ([name, *shares(seen)] for name, seen in found.items()))
+        said = f"{said}.\n\n{text}"
+    else:
+        ranking = rank(model.module, images, targets, methods, masks, say=say)
+        print(json.dumps(values.to_json(ranking), allow_nan=False))
+        said = f"{said}, {ranking.draws} random maps of each picture.\n\n{ranked(ranking)}"
+    print(said, file=sys.stderr)
     if options.write:
-        write(ranking, said)
+        write("outlines" if options.outlines else "ranking", said)
+
+
+def say(done: int, all_: int) -> None:
+    print(f"{done} of {all_} pictures", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ SETTINGS = (
     "droppath=0",
     "optim.lr=2e-3",
     "optim.layer_decay=1",
-    "budget.epochs=2",
+    "budget.epochs=3",
     "budget.batch=64",
     "workers=0",
 )
