@@ -65,9 +65,13 @@ def demo(
         f"\n6. a first look inside: where the class token looks in {samples[0].name} (last block, all heads)"
     )
     _say(_look(model, samples[0]))
+    _say(f"7. saccade explain {folder} {samples[0].parent} --all")
+    told, method = _rank(model, samples)
+    _say(f"   {told}")
     page = folder / "explain.html"
-    _say(f"7. saccade explain {folder} {samples[0]} --html {page}")
-    _say(f"   {_explain(model, samples[0], page)}: open the page, click a patch and see where it looks")
+    _say(f"8. saccade explain {folder} {samples[0]} --method {method} --html {page}")
+    _say(f"   {_explain(model, samples[0], method, page)}")
+    _say("   open the page, click a patch and see where it looks")
     _say("\nnow with pictures of your own, a folder for each class:")
     _say("  saccade check photos\n  saccade train photos\n  saccade predict runs/photos photos")
     typer.echo(folder)
@@ -127,20 +131,36 @@ def _look(model: object, path: Path) -> str:
     return "\n".join("   " + "".join(" ░▒▓█"[min(4, int(value * 5))] * 2 for value in row) for row in rows)
 
 
-def _explain(model: object, path: Path, page: Path) -> str:
+def _rank(model: object, paths: list[Path]) -> tuple[str, str]:
+    """What is said of all methods of explanation on some pictures, and the name of the one to use."""
+    import torch
+
+    from saccade.api import Model
+    from saccade.explain.methods import DEFAULT, METHODS, fitting
+    from saccade.explain.ranking import rank
+
+    assert isinstance(model, Model)
+    images = torch.from_numpy(model.preprocess.batch(paths))
+    with torch.inference_mode():
+        targets = model.module(images).argmax(-1)
+    methods = {name: METHODS[name].function for name in fitting(model.module)}
+    ranking = rank(model.module, images, targets, methods)
+    return str(ranking), next(iter(ranking.better()), DEFAULT)
+
+
+def _explain(model: object, path: Path, method: str, page: Path) -> str:
     """Write the page about an answer; what is said of its first map."""
     import torch
 
     from saccade.api import Model
     from saccade.explain.account import Question
     from saccade.explain.keep import Keeper
-    from saccade.explain.methods import DEFAULT
     from saccade.explain.page.tell import story
 
     assert isinstance(model, Model)
     pixels = model.preprocess.pixels(path)
     image = torch.from_numpy(model.preprocess.normalise(pixels))[None]
-    question = Question(name=path.name, method=DEFAULT)
+    question = Question(name=path.name, method=method)
     told, account = story(model.module, image, pixels, model.label, question, page.parent.name)
     Keeper(page.parent.name, page).keep(account, told)
-    return f"relevance is {account.verdict}"
+    return f"{method} is {account.verdict}"
