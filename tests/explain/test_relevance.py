@@ -289,11 +289,25 @@ def shown(model: saccade.Model, path: Path) -> Tensor:
     return torch.from_numpy(model.preprocess.batch([path]))
 
 
+UPPER, LEFT = (slice(0, 7), slice(None)), (slice(None), slice(0, 7))
+
+
 @pytest.mark.slow
-def test_a_cat_and_a_dog_are_found_in_two_places(tiny: saccade.Model, data: Path) -> None:
-    image = shown(tiny, data / "samples" / "catdog.png").expand(2, -1, -1, -1)
-    maps = relevance(tiny.module, image, torch.tensor([243, 282]))  # bull mastiff, tiger cat
+@pytest.mark.parametrize(
+    ("name", "dog", "cat", "half"),
+    [("catdog.png", 243, 282, UPPER), ("dogcat2.png", 222, 285, LEFT)],
+    ids=["catdog", "dogcat2"],
+)
+def test_a_cat_and_a_dog_are_found_in_two_places(
+    tiny: saccade.Model, data: Path, name: str, dog: int, cat: int, half: tuple[slice, slice]
+) -> None:
+    """The dog is in the upper half of one picture and in the left half of the other, the cat opposite."""
+    image = shown(tiny, data / "samples" / name).expand(2, -1, -1, -1)
+    maps = relevance(tiny.module, image, torch.tensor([dog, cat]))
     assert torch.corrcoef(maps.flatten(1))[0, 1] < 0.5
+    shares = [float(each[half].sum() / each.sum()) for each in maps]
+    assert shares[0] >= 0.7
+    assert shares[1] <= 0.3
 
 
 @pytest.mark.slow
