@@ -172,8 +172,8 @@ def main() -> None:
     names = options.only.split(",") if options.only else [n for n in fitting(model.module) if n not in quick]
     methods = {**{name: METHODS[name].function for name in names}, **VARIANTS}
     said = (
-        f"{len(pictures)} pictures (--each {options.each} --step {options.step}), {datetime.now(UTC):%Y-%m-%d}, "
-        f"`{options.weights.name}`"
+        f"{len(pictures)} pictures (`--each {options.each} --step {options.step}`), "
+        f"{datetime.now(UTC):%Y-%m-%d}, `{options.weights.name}`"
     )
     if options.outlines:
         found = outlines(model.module, images, targets, methods, masks)
