@@ -177,7 +177,7 @@ def main() -> None:
     )
     if options.outlines:
         found = outlines(model.module, images, targets, methods, masks)
-        print(json.dumps(values.to_json(found), allow_nan=False))
+        print(json.dumps({name: values.to_json(seen) for name, seen in found.items()}, allow_nan=False))
         text = table(("method", *SHARES), ([name, *shares(seen)] for name, seen in found.items()))
         said = f"{said}.\n\n{text}"
     else:
