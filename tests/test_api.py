@@ -30,6 +30,7 @@ def test_the_public_names_are_few_and_come_when_they_are_called():
         "Prediction",
         "Preprocess",
         "SaccadeError",
+        "TextModel",
         "__version__",
         "create",
         "load",

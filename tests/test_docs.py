@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from saccade.errors import UsageError
-from saccade.models import names, resnet, vit
-from saccade.models.cost import describe
+from saccade.models import names, resnet, text, vit
+from saccade.models.cost import describe, describe_text
 from saccade.nn import block, norm, place, pool, resample
 from saccade.train.recipe import Recipe, override, read
 from saccade.weights import archive, child, npz, pickled, safe, strictjson, unpickle
@@ -88,6 +88,16 @@ def test_the_table_says_what_the_code_counts(name):
 
 def test_the_table_has_a_row_for_each_name_and_no_other():
     assert tuple(re.findall(r"^\| `(\w+)` \|(?:[^|\n]*\|){9}$", MODELS, re.MULTILINE)) == names.EXAMPLES
+
+
+TEXT_COLUMNS = ("name", "layers", "width", "hidden", "heads", "vocabulary", "context", "params")
+
+
+@pytest.mark.parametrize("name", text.EXAMPLES)
+def test_the_table_of_models_of_text_says_what_the_code_counts(name):
+    told = describe_text(name)
+    cells = [f"`{name}`"] + [_shown(column, told[column]) for column in TEXT_COLUMNS[1:]]
+    assert f"| {' | '.join(cells)} |" in MODELS.splitlines()
 
 
 @pytest.mark.parametrize("kind", [*place.KINDS, *pool.KINDS, *resample.WAYS, *norm.KINDS])

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from saccade.api import train as train
     from saccade.data.transform import Preprocess as Preprocess
     from saccade.errors import SaccadeError as SaccadeError
+    from saccade.text import TextModel as TextModel
     from saccade.types import Prediction as Prediction
 
 __version__ = "0.1.0.dev0"
@@ -19,6 +20,7 @@ _PLACES = {
     "Prediction": "saccade.types",
     "Preprocess": "saccade.data.transform",
     "SaccadeError": "saccade.errors",
+    "TextModel": "saccade.text",
     "create": "saccade.api",
     "load": "saccade.api",
     "train": "saccade.api",

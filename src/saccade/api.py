@@ -1,11 +1,10 @@
-"""The Python face: load or create a model, ask it, keep it."""
+"""The Python face: load or create a model, ask it, keep it. Models of text are in saccade/text.py."""
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -19,11 +18,16 @@ from saccade.errors import ModelError, UsageError, check_number, check_word
 from saccade.explain.heatmap import Heatmap
 from saccade.explain.target import class_index
 from saccade.models import names
+from saccade.models import text as words
 from saccade.models.build import Vision, build
+from saccade.models.text import Text
+from saccade.text import TextModel
 from saccade.types import Prediction
+from saccade.weights.folder import fresh
 from saccade.weights.load import Loaded, write
 from saccade.weights.load import load as load_path
-from saccade.weights.look import locate, named
+from saccade.weights.look import locate, look, named
+from saccade.weights.text import load as load_text
 
 BATCH = 16
 EXPLAINED = 4
@@ -126,18 +130,9 @@ class Model:
 
     def save(self, folder: str | Path, layout: str = "saccade") -> Path:
         """Write a model folder; `layout` may also be timm, hf or google. Nothing is overwritten."""
-        folder = Path(folder)
-        existed = folder.exists()
-        if existed and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"{folder} exists and is not empty; nothing was written; give another name")
-        try:
-            write(folder, self.module, self.preprocess, self.labels, layout)
-        except BaseException as error:
-            _undo(folder, existed)
-            if isinstance(error, OSError):
-                raise UsageError(f"{folder} cannot be written ({error.strerror}); choose another") from error
-            raise
-        return folder
+        with fresh(Path(folder)) as made:
+            write(made, self.module, self.preprocess, self.labels, layout)
+        return made
 
     def _map(self, sources: Iterable[Picture], ask: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
         waiting = iter(sources)
@@ -158,14 +153,7 @@ class Model:
         )
 
 
-def _undo(folder: Path, existed: bool) -> None:
-    """Leave no half of a model behind; what is in the folder now was not there before."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        path.unlink()
-    if not existed:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
+@overload
 def load(
     source: str | Path,
     *,
@@ -174,18 +162,39 @@ def load(
     preprocess: Preprocess | None = None,
     labels: Sequence[str] | None = None,
     device: str | torch.device = "cpu",
-) -> Model:
+    text: Literal[False] = False,
+) -> Model: ...
+@overload
+def load(source: str | Path, *, device: str | torch.device = "cpu", text: Literal[True]) -> TextModel: ...
+def load(
+    source: str | Path,
+    *,
+    image: int | tuple[int, int] | None = None,
+    patch: int | None = None,
+    preprocess: Preprocess | None = None,
+    labels: Sequence[str] | None = None,
+    device: str | torch.device = "cpu",
+    text: bool = False,
+) -> Model | TextModel:
     """Load a model folder, a .safetensors or .npz file, a folder of timm's or Hugging Face's, or a hub id.
 
     Args:
         image: another size of picture to work at; positions are resampled.
         patch: another size of patch; the kernel is resampled.
         preprocess, labels: what to use in the place of what stands beside the weights.
+        text: whether it must be a model of text; such a one is loaded anyway, this is for a type checker.
     """
     if patch is not None:
         check_number("patch", patch, 1, 1024)
     _check_device(device)
-    loaded: Loaded = load_path(locate(source), _pair(image), patch)
+    path = locate(source)
+    if look(path).text or text:
+        if any(given is not None for given in (image, patch, preprocess, labels)):
+            raise UsageError(f"{path} is a model of text; image, patch, preprocess, labels are of pictures")
+        spoken = load_text(path)
+        spoken.module.to(device)
+        return TextModel(spoken)
+    loaded: Loaded = load_path(path, _pair(image), patch)
     if labels is not None and len(labels) != loaded.module.config.classes:
         raise UsageError(f"{len(labels)} labels for {loaded.module.config.classes} classes; give one a class")
     model = Model(loaded.module, preprocess or loaded.preprocess, labels or loaded.labels)
@@ -206,20 +215,43 @@ def _check_device(device: str | torch.device) -> None:
         raise UsageError(f"device {str(device)!r} cannot be used here ({found}); cpu always can") from error
 
 
-def create(name: str, *, classes: int = 1000, **changes: object) -> Vision:
-    """An untrained network by name (`saccade models` lists some); `changes` replace fields of its config."""
-    config = names.config(name, classes)
+@overload
+def create(name: str, *, classes: int = 1000, **changes: object) -> Vision: ...
+@overload
+def create(name: str, *, vocabulary: int, **changes: object) -> Text: ...
+def create(name: str, *, classes: Any = 1000, vocabulary: Any = 0, **changes: object) -> Vision | Text:
+    """An untrained network by name (`saccade models` lists some); `changes` replace fields of its config.
+
+    Args:
+        classes, vocabulary: what it chooses from; pictures have classes, text has a vocabulary.
+    """
+    config: Any = (
+        words.config(name, vocabulary or None) if words.is_text(name) else names.config(name, classes)
+    )
     for change in changes:
         check_word(f"a field of {name}", change, [field.name for field in fields(config)])
     if isinstance(side := changes.get("image"), int):
         changes["image"] = side, side
     try:
-        return build(replace(config, **changes))  # type: ignore[arg-type]
+        made = replace(config, **changes)
+        return words.build(made) if words.is_text(name) else build(made)
     except (TypeError, AttributeError) as error:
         found = ", ".join(f"{field}={value!r}" for field, value in changes.items())
         raise UsageError(f"cannot make {name} with {found}: {error}") from error
 
 
+@overload
+def train(  # type: ignore[overload-overlap]
+    data: str | Path,
+    *,
+    task: Literal["translate", "language"],
+    model: str | Path = "",
+    out: str | Path | None = None,
+    minutes: float | None = None,
+    quiet: bool = False,
+    **changes: object,
+) -> TextModel: ...
+@overload
 def train(
     data: str | Path,
     *,
@@ -228,10 +260,20 @@ def train(
     minutes: float | None = None,
     quiet: bool = False,
     **changes: object,
-) -> Model:
-    """Train on a folder of pictures as `saccade train` does; return the best model, with its run as `folder`.
+) -> Model: ...
+def train(
+    data: str | Path,
+    *,
+    model: str | Path = "",
+    out: str | Path | None = None,
+    minutes: float | None = None,
+    quiet: bool = False,
+    **changes: object,
+) -> Model | TextModel:
+    """Train on pictures or text as `saccade train` does; return the best model, with its run as `folder`.
 
     Args:
+        task: translate or language for text; pictures are classified.
         model: a name, or weights to start from.
         changes: fields of the recipe, with two underscores for a dot: `budget__epochs=10`, `freeze="body"`.
     """

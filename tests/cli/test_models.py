@@ -10,8 +10,9 @@ import pytest
 import torch
 from terminal import run
 
+from saccade.models import text
 from saccade.models.build import build
-from saccade.models.cost import describe, macs, parameters
+from saccade.models.cost import describe, describe_text, macs, parameters
 from saccade.models.names import EXAMPLES, config
 
 PUBLISHED = {
@@ -92,5 +93,25 @@ def test_an_unknown_name_suggests_the_nearest(name, near):
 @pytest.mark.slow
 def test_the_whole_list_is_counted():
     rows = json.loads(run("models", "--json").out)
-    assert [row["name"] for row in rows] == list(EXAMPLES)
-    assert all(row["params"] > 5e6 and row["macs"] > 4e8 for row in rows)
+    assert [row["name"] for row in rows] == [*EXAMPLES, *text.EXAMPLES]
+    seen = rows[: len(EXAMPLES)]
+    assert all(row["params"] > 5e5 and row["macs"] > 4e7 for row in seen)
+
+
+PUBLISHED_TEXT = {"gpt2": 124_439_808, "gpt2_medium": 354_823_168, "bert_base": 110_106_428 - 1538}
+"""Radford et al. 2019; BERT-base with its heads, less that for the next sentence."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED_TEXT)
+def test_models_of_text_have_as_many_parameters_as_published(name):
+    assert describe_text(name)["params"] == PUBLISHED_TEXT[name]
+
+
+def test_models_of_text_have_a_table_of_their_own():
+    done = run("models", "vit_ti16", "gpt2", "seq2seq_lstm")
+    pictures, words = done.out.strip().split("\n\n")
+    assert pictures.splitlines()[1].split()[0] == "vit_ti16"
+    assert words.splitlines()[0].split() == list(describe_text("gpt2"))
+    assert words.splitlines()[1].split()[-1] == "124,439,808"
+    done = run("models", "gpt_min")
+    assert (done.code, done.out) == (2, "")

@@ -9,14 +9,17 @@ from typing import Annotated
 import typer
 
 from saccade.cli import parse
-from saccade.errors import SaccadeError, check_number, check_word
+from saccade.errors import SaccadeError, UsageError, check_number, check_word
 
 LAYOUTS = ("saccade", "timm", "hf", "google")
 
 
 def convert(
     source: Annotated[
-        str, typer.Argument(metavar="CHECKPOINT", help="A model file or folder; .pt, .pth and .bin too.")
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT", help="A model file or folder, GPT-2 and BERT too; also .pt, .pth, .bin."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
     to: Annotated[str, typer.Option(help="The layout: saccade, timm, hf or google.")] = "saccade",
@@ -46,13 +49,18 @@ def convert(
         given = locate(source)
         path = _readable(given, Path(scratch))
         try:
-            looked(path)
-            from saccade.api import load
+            text = looked(path, "any").text
+            if text and (values is not None or names is not None or size is not None or patch is not None):
+                raise UsageError(
+                    f"{shown(given)} is a model of text; --image, --patch, --labels and --normalise are for "
+                    "models of pictures; leave them out"
+                )
+            from saccade.api import Model, load
 
-            model = load(path, image=size, patch=patch, labels=names)
+            model = load(path, text=True) if text else load(path, image=size, patch=patch, labels=names)
         except SaccadeError as error:  # the person knows the checkpoint, and not our copy of it
             raise type(error)(str(error).replace(str(path), shown(given))) from error
-        if values is not None:
+        if values is not None and isinstance(model, Model):
             model.preprocess = replace(model.preprocess, mean=values[0], std=values[1])
         model.save(out, to)
     print(f"{model!r} from {model.layout}'s layout, written as {to}", file=sys.stderr)
@@ -62,7 +70,7 @@ def convert(
 def _readable(path: Path, scratch: Path) -> Path:
     """The path itself, or for a pickle the safetensors file that a restricted process made of it."""
     from saccade.weights.files import PICKLES, kind
-    from saccade.weights.look import THEIRS, weights_in
+    from saccade.weights.look import SPOKEN, THEIRS, weights_in
 
     weights = weights_in(path)
     if kind(weights) not in PICKLES:
@@ -70,7 +78,7 @@ def _readable(path: Path, scratch: Path) -> Path:
     from saccade.weights.unpickle import unpickle
 
     report = unpickle(weights, scratch / "model.safetensors")
-    for name in THEIRS:
+    for name in (*THEIRS, *SPOKEN):
         if (weights.parent / name).is_file():
             (scratch / name).symlink_to((weights.parent / name).absolute())
     dropped = f", left out {len(report.dropped)} other entries" if report.dropped else ""

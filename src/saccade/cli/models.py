@@ -12,19 +12,27 @@ def models(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List architectures, their sizes and costs: `saccade models vit_b16 vit_b16_384`."""
-    from saccade.cli.table import table
-    from saccade.models.cost import describe
-    from saccade.models.names import EXAMPLES, config
+    """List architectures, their sizes and costs: `saccade models vit_b16 vit_b16_384 gpt2`."""
+    from saccade.models import names as pictures
+    from saccade.models import text
+    from saccade.models.cost import describe, describe_text
 
     for name in names or ():
-        config(name)  # refuses a name before the others are counted
-    rows = [describe(name) for name in names or EXAMPLES]
+        (text if text.is_text(name) else pictures).config(name)  # refuses a name before others are counted
+    asked = names or [*pictures.EXAMPLES, *text.EXAMPLES]
+    rows = [describe_text(name) if text.is_text(name) else describe(name) for name in asked]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
+    kinds = [[row for row in rows if ("macs" in row) == of_pictures] for of_pictures in (True, False)]
+    typer.echo("\n\n".join(_table(kind) for kind in kinds if kind))
+
+
+def _table(rows: list[dict[str, int | str | None]]) -> str:
+    from saccade.cli.table import table
+
     shown = [[_shown(column, value) for column, value in row.items()] for row in rows]
-    typer.echo(table([list(rows[0]), *shown], right=range(1, len(rows[0]))))
+    return table([list(rows[0]), *shown], right=range(1, len(rows[0])))
 
 
 def _shown(column: str, value: object) -> str:

@@ -19,7 +19,7 @@ def pull(
 
     check_free(out)
     folder = fetch(name, revision=revision)
-    looked(folder)
+    looked(folder, "any")
     if out is not None:
         from saccade.api import load
 

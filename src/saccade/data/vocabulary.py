@@ -26,6 +26,8 @@ FILE = "tokenizer.json"
 KINDS = ("pairs", "characters")
 PAD, BOS, EOS, UNK, MASK = range(5)
 MARKS = ("<pad>", "<bos>", "<eos>", "<unk>", "<mask>")
+HOLE = "[MASK]"
+"""What a person writes in the place of a word that a model is to name."""
 BYTES = 256
 MOST = 2**20
 SIZE = 8000
@@ -62,6 +64,11 @@ class Numbered:
         """How many numbers each text has."""
         return np.diff(self.ends, prepend=0)
 
+    def take(self, rows: Int64[np.ndarray, "m"]) -> "Numbered":
+        """Some of the texts, by their places."""
+        parts = [self[row] for row in rows.tolist()]
+        return Numbered(np.concatenate([self.tokens[:0], *parts]), np.cumsum(self.lengths[rows]))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vocabulary:
@@ -80,9 +87,45 @@ class Vocabulary:
     def __len__(self) -> int:
         return self.tokenizer.get_vocab_size()
 
+    @property
+    def bos(self) -> int:
+        """The number of the mark before a text; of this and the next ones, -1 where there is none."""
+        return BOS
+
+    @property
+    def eos(self) -> int:
+        """The number of the mark after a text."""
+        return EOS
+
+    @property
+    def pad(self) -> int:
+        """The number of the mark that fills up a batch."""
+        return PAD
+
+    @property
+    def mask(self) -> int:
+        """The number of the mark in the place of a hidden word."""
+        return MASK
+
+    @property
+    def frame(self) -> tuple[list[int], list[int]]:
+        """What stands before and after a text whose hidden words are to be named."""
+        return [BOS], []
+
+    @property
+    def marks(self) -> list[int]:
+        """The numbers of all marks, which are no words of a text."""
+        return list(range(len(MARKS)))
+
     def encode(self, text: str) -> list[int]:
         """The numbers of a text, without marks."""
         return self.encode_all([text])[0]
+
+    def go_on(self, text: str) -> list[int]:
+        """The numbers of a text that follows another: no space is put before its first word."""
+        if self.kind == "characters":
+            return self.encode(text)
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The numbers of several texts."""

@@ -5,7 +5,11 @@ from collections.abc import Iterable
 
 from saccade.errors import ModelError
 
-SETTINGS = {"config.json", "preprocessor_config.json", "model.json", "preprocess.json", "labels.txt"}
+SETTINGS = {
+    "config.json", "preprocessor_config.json", "model.json", "preprocess.json", "labels.txt",
+    "tokenizer.json", "tokenizer.source.json", "tokenizer_config.json",
+    "vocab.json", "merges.txt", "vocab.txt",
+}  # fmt: skip
 WEIGHTS = (  # the first kind that is there is taken: a single file, or shards together with their index
     (r"model\.safetensors", ""),
     (r"model(-\d+-of-\d+\.safetensors|\.safetensors\.index\.json)", "model.safetensors.index.json"),

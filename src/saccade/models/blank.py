@@ -1,11 +1,14 @@
 """A module without numbers: all of its shapes, none of its memory."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from saccade.models.build import Known, Vision, build
+
+M = TypeVar("M")
 
 
 class _Undrawn(TorchFunctionMode):
@@ -21,5 +24,10 @@ class _Undrawn(TorchFunctionMode):
 
 def blank(config: Known) -> Vision:
     """Build a module on the meta device, to count or to be filled."""
+    return undrawn(lambda: build(config))
+
+
+def undrawn(make: Callable[[], M]) -> M:
+    """What `make` builds, on the meta device and with no number drawn."""
     with torch.device("meta"), _Undrawn():
-        return build(config)
+        return make()

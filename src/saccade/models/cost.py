@@ -7,10 +7,14 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from saccade.models.blank import blank
+from saccade.models.blank import blank, undrawn
+from saccade.models.captioner import CaptionerConfig
 from saccade.models.hybrid import HybridConfig
 from saccade.models.names import Config, config
 from saccade.models.resnet import ResNetConfig
+from saccade.models.seq2seq import Seq2SeqConfig
+from saccade.models.text import build as build_text
+from saccade.models.text import config as text_config
 
 
 def parameters(module: nn.Module) -> int:
@@ -56,3 +60,17 @@ def describe(name: str, classes: int = 1000) -> dict[str, int | str | None]:
         row |= {"heads": vit.heads, "tokens": vit.grid[0] * vit.grid[1] + vit.front}
     params, macs = count(made)
     return {**row, "params": params, "macs": macs}
+
+
+def describe_text(name: str) -> dict[str, int | str | None]:
+    """One row of the table of models of text, at the sizes that their names stand for."""
+    made = text_config(name)
+    assert not isinstance(made, CaptionerConfig), "no name stands for one"
+    row: dict[str, int | str | None] = {"name": name}
+    if isinstance(made, Seq2SeqConfig):
+        row |= {"layers": made.layers, "width": made.width, "hidden": made.hidden, "heads": None}
+        row |= {"vocabulary": made.vocabulary, "context": None}
+    else:
+        row |= {"layers": made.depth, "width": made.width, "hidden": made.hidden, "heads": made.heads}
+        row |= {"vocabulary": made.vocabulary, "context": made.context}
+    return {**row, "params": parameters(undrawn(lambda: build_text(made)))}

@@ -6,7 +6,7 @@ causal masks stored as tensors, and tables of words a second time where they are
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from saccade.models.gpt import GPT, GPTConfig
 from saccade.nn.block import BlockStyle
 from saccade.weights import files, infer
 from saccade.weights.atomic import replacing
+from saccade.weights.look import SPOKEN
 from saccade.weights.rename import Rule, Shapes, examine, load, renamed, reshaped, save, some, state
 from saccade.weights.source import open_file, shown
 
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
 
 BENDS = {"gelu": ("gelu", "erf"), "gelu_new": ("gelu", "tanh"), "gelu_pytorch_tanh": ("gelu", "tanh"),
          "relu": ("relu", "erf")}  # fmt: skip
-TOKENIZER = (
-    "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt",
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-)  # fmt: skip
 LARGEST = 2**27
 """Bytes of a tokenizer's file; the largest published ones are a quarter of this."""
 UNUSED = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|embeddings\.position_ids")
@@ -239,7 +236,7 @@ def write(folder: Path, module: GPT | BERT, tokenizer: Mapping[str, bytes] | Non
     side = _gpt_side(config) if isinstance(config, GPTConfig) else _bert_side(config)
     files.write_text(folder / "config.json", json.dumps(side, indent=2) + "\n")
     for name, content in (tokenizer or {}).items():
-        check_word("a tokenizer's file", name, TOKENIZER)
+        check_word("a tokenizer's file", name, SPOKEN)
         with replacing(folder / name, len(content)) as file:
             file.write(content)
 
@@ -272,10 +269,10 @@ def _bert_side(config: BERTConfig) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read_tokenizer(folder: Path) -> dict[str, bytes]:
+def read_tokenizer(folder: Path, names: Iterable[str] = SPOKEN) -> dict[str, bytes]:
     """The files of a tokenizer beside a model, as they are."""
     found = {}
-    for name in TOKENIZER:
+    for name in names:
         if (folder / name).is_file():
             with open_file(folder / name) as file:
                 found[name] = file.read(LARGEST + 1)

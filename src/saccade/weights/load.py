@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from saccade.data.transform import Preprocess
 from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError, check_word
@@ -47,6 +47,7 @@ class Loaded:
 def load(path: Path, image: tuple[int, int] | None = None, patch: int | None = None) -> Loaded:
     """Load whatever lies at a path; `image` and `patch` resample it to other sizes of picture and patch."""
     found = look(path)
+    found.check_pictures()
     try:
         loaded = _ours(found) if found.model is not None else _theirs(found, image)
         check_input(loaded.preprocess, loaded.module.config)
@@ -69,15 +70,20 @@ def load(path: Path, image: tuple[int, int] | None = None, patch: int | None = N
     return loaded
 
 
+def check_format(where: str, model: Mapping[str, Any]) -> None:
+    """Refuse a model.json of another version."""
+    if model.get("format") != FORMAT:
+        raise ModelError(
+            f"{where} is of format {model.get('format')!r}; this version reads {FORMAT}; "
+            f"update saccade or save the model again"
+        )
+
+
 def _ours(found: Found) -> Loaded:
     assert found.model is not None
     assert found.preprocess is not None
     where = shown(found.path)
-    if found.model.get("format") != FORMAT:
-        raise ModelError(
-            f"{where} is of format {found.model.get('format')!r}; this version reads {FORMAT}; "
-            f"update saccade or save the model again"
-        )
+    check_format(where, found.model)
     if (task := found.model.get("task")) != "classify":
         raise ModelError(f"{where} is a model for the task {task!r}; this version knows classify")
     described = found.model.get("model")
@@ -86,7 +92,7 @@ def _ours(found: Found) -> Loaded:
     module = blank(config)
     expected = {name: tuple(tensor.shape) for name, tensor in state(module).items()}
     examine(where, expected, {name: header.shape for name, header in found.headers.items()})
-    _fill(module, _finite(where, files.tensors(found.path)))
+    fill(module, finite(where, files.tensors(found.path)))
     try:
         preprocess = Preprocess.from_json(found.preprocess)
     except (ValueError, SaccadeError) as error:
@@ -120,8 +126,8 @@ def _theirs(found: Found, image: tuple[int, int] | None) -> Loaded:
     module = blank(config)
     expected = save(rules, state(module))
     examine(where, {name: tuple(tensor.shape) for name, tensor in expected.items()}, shapes)
-    theirs = _finite(where, files.tensors(found.path, names=list(kept)))
-    _fill(module, renamed(rules, {kept[name]: tensor.float() for name, tensor in theirs.items()}))
+    theirs = finite(where, files.tensors(found.path, names=list(kept)))
+    fill(module, renamed(rules, {kept[name]: tensor.float() for name, tensor in theirs.items()}))
     try:
         preprocess = layout.read_preprocess(found.side, config)
     except (ValueError, TypeError, KeyError, AttributeError, SaccadeError) as error:
@@ -151,7 +157,7 @@ def _config(
     return layout.read_config(shapes, side, image)  # a grid that is not square: the caller knows its size
 
 
-def _fill(module: Vision, tensors: Mapping[str, Tensor]) -> None:
+def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Give an empty module its numbers, in fp32."""
     empty = {name: torch.zeros(t.shape) for name, t in module.state_dict().items() if t.numel() == 0}
     # contiguous: a kernel that lies transposed in memory is multiplied with other roundings
@@ -160,7 +166,8 @@ def _fill(module: Vision, tensors: Mapping[str, Tensor]) -> None:
     module.requires_grad_(True)
 
 
-def _finite(where: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def finite(where: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors themselves, if every number of theirs is one."""
     bad = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
     if bad:
         raise ModelError(

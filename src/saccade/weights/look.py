@@ -11,9 +11,18 @@ from saccade.weights.source import open_file, shown
 
 OURS, PREPROCESS, LABELS = "model.json", "preprocess.json", "labels.txt"
 THEIRS = ("config.json", "preprocessor_config.json")
+SPOKEN = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
+"""The files of a tokenizer that models of text bring."""
 FILES = {".npz", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".onnx", ".h5", ".gguf"}
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines")
 MOST_LABELS = 2**20
+TASKS = {"translate": "translate", "language": "complete or fill", "caption": "translate"}
+"""Of models that write text: the task in model.json, and the commands that ask them."""
+WORDS = ("wte.weight", "embeddings.word_embeddings.weight")
+"""How the tables of words of GPT-2 and BERT are called, a prefix aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,34 @@ class Found:
     def code(self) -> list[str]:
         """The entries by which a config asks for code of its author's to be run; nobody here does."""
         return [name for name in CODE if self.side.get(name)]
+
+    @property
+    def task(self) -> str:
+        """What one asks of the model."""
+        if self.model is not None:
+            return str(self.model.get("task"))
+        return "language" if any(name.endswith(WORDS) for name in self.headers) else "classify"
+
+    @property
+    def text(self) -> bool:
+        """Whether it is a model of text, which saccade.weights.text reads."""
+        return self.task in TASKS
+
+    def check_pictures(self) -> None:
+        """Refuse a model of text where one of pictures is asked."""
+        if self.text:
+            raise ModelError(
+                f"{shown(self.path)} is a model of text (task {self.task}); expected one of pictures; "
+                f"ask it with saccade {TASKS[self.task]}"
+            )
+
+    def check_text(self) -> None:
+        """Refuse a model of pictures where one of text is asked."""
+        if not self.text:
+            raise ModelError(
+                f"{shown(self.path)} is a model of pictures; expected one of text, such as `saccade train "
+                f"pairs.tsv --task translate` makes; ask it with saccade predict"
+            )
 
 
 def locate(word: str | Path) -> Path:
@@ -91,7 +128,9 @@ def look(path: Path) -> Found:
     if alone and not (folder / "config.json").is_file():
         return Found(path, found)
     if (folder / OURS).is_file() and not alone:
-        model, preprocess = read_json(folder / OURS), read_json(folder / PREPROCESS)
+        model, preprocess = read_json(folder / OURS), None
+        if model.get("task") not in TASKS or (folder / PREPROCESS).is_file():
+            preprocess = read_json(folder / PREPROCESS)
         return Found(path, found, model, preprocess, labels=read_labels(folder / LABELS))
     side: dict[str, Any] = {}
     for name in THEIRS:

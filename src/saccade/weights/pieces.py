@@ -1,15 +1,73 @@
 """Tokenizers from the files that Hugging Face's models bring, through the `tokenizers` library."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from saccade.data.vocabulary import MARKS, Vocabulary
 from saccade.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 END = "<|endoftext|>"
+FRAME = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces(Vocabulary):
+    """The vocabulary of somebody else's model: GPT-2 has one mark for both ends, BERT frames its texts."""
+
+    def _mark(self, *words: str) -> int:
+        found = (self.tokenizer.token_to_id(word) for word in words)
+        return next((number for number in found if number is not None), -1)
+
+    @property
+    def bos(self) -> int:
+        return self._mark("[CLS]", "<s>", END)
+
+    @property
+    def eos(self) -> int:
+        return self._mark("[SEP]", "</s>", END)
+
+    @property
+    def pad(self) -> int:
+        return self._mark("[PAD]", "<pad>")
+
+    @property
+    def mask(self) -> int:
+        return self._mark("[MASK]", "<mask>")
+
+    @property
+    def frame(self) -> tuple[list[int], list[int]]:
+        return [n for n in [self.bos] if n >= 0], [n for n in [self.eos] if n >= 0]
+
+    @property
+    def marks(self) -> list[int]:
+        added = self.tokenizer.get_added_tokens_decoder()
+        return sorted(number for number, token in added.items() if token.special)
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        found = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in found]
+
+    def decode(self, numbers: Iterable[int]) -> str:
+        return self.tokenizer.decode([int(n) for n in numbers], skip_special_tokens=True)
+
+    def word(self, number: int) -> str:
+        if self.kind == "words":  # the decoder would hide that ##ing goes on a word
+            return self.tokenizer.id_to_token(number) or ""
+        return self.tokenizer.decode([number], skip_special_tokens=False)
+
+
+def vocabulary(found: Mapping[str, bytes]) -> Vocabulary:
+    """The vocabulary that the files of a tokenizer make: ours, or somebody else's."""
+    made = make(found)
+    pairs = type(made.model).__name__ == "BPE"
+    if tuple(made.id_to_token(number) for number in range(len(MARKS))) == MARKS:
+        return Vocabulary(made, "pairs" if pairs else "characters")
+    return Pieces(made, "pairs" if pairs else "words")
 
 
 def make(found: Mapping[str, bytes]) -> "Tokenizer":
@@ -63,6 +121,6 @@ def _word_pieces(lines: str, lower: bool) -> "Tokenizer":
     made.post_processor = processors.BertProcessing(
         ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
     )
-    marks = [word for word in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if word in vocabulary]
+    marks = [word for word in FRAME if word in vocabulary]
     made.add_special_tokens(marks)
     return made
