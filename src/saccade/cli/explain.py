@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saccade.cli.parse import ModelArgument, check_free
+from saccade.cli.place import check_place, made_folder
 from saccade.cli.predict import find
 from saccade.errors import DataError, UsageError, check_number
 
@@ -25,22 +26,21 @@ if TYPE_CHECKING:
     Answer = tuple[str, Account | DataError]
     Ready = tuple[Source, Account]
 
-OUT = Path("explained")
+OF_PICTURES = ("--method", "--all", "--masks", "--inside", "--quick")
 
 
 def explain(
     model: ModelArgument,
     pictures: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PICTURE", help="Files, folders, or - for a picture on stdin; --inside can do without."
-        ),
+        typer.Argument(metavar="PICTURE", help="Files, folders, or - for stdin; for a model of text: texts."),
     ] = None,
     method: Annotated[
         str, typer.Option(help="How; the default is relevance, for a CNN gradcam. --all compares them.")
     ] = "",
     target: Annotated[
-        str | None, typer.Option(metavar="LABEL", help="Which class; default: the one it answered.")
+        str | None,
+        typer.Option(metavar="LABEL", help="Which class, or translation; default: its own answer."),
     ] = None,
     html: Annotated[
         Path | None,
@@ -73,19 +73,18 @@ def explain(
     from saccade.weights.look import locate
 
     check_number("count", count, 0, 10**6)
-    if masks is not None and not every:
-        raise UsageError("--masks was given without --all; masks are for comparing methods")
-    if masks is not None and not masks.is_dir():
-        raise UsageError(f"there is no folder of masks at {str(masks)!r}; expected one file for each picture")
-    if quick and every:
-        raise UsageError("--quick and --all were both given; to compare is to measure: choose one")
-    if not pictures and (not inside or every or html):
-        raise UsageError("no picture was given; expected files, folders or -; only --inside can do without")
-    sources = _some([(name, _whole(source)) for name, source in find(pictures or [])], count)
-    _check_page(html, len(sources))
-    check_free(out)
     path = locate(model)
-    looked(path)  # refuses a damaged file before torch is imported
+    if (found := looked(path, "any")).text:
+        from saccade.cli.explain_text import explain_text
+
+        given = zip(OF_PICTURES, (method, every, masks, inside, quick), strict=True)
+        others = [name for name, value in given if value]
+        explain_text(found, pictures, target, html, out, others, as_json)
+        return
+    _check(pictures, html, every, masks, inside, quick)
+    sources = _some([(name, _whole(source)) for name, source in find(pictures or [])], count)
+    check_place(html, len(sources))
+    check_free(out)
     from saccade.api import load
 
     network = load(path)
@@ -98,7 +97,7 @@ def explain(
         quick=quick,
         every=every,
         html=html,
-        out=_folder(out, inside or not (html or as_json or every)),
+        out=made_folder(out, inside or not (html or as_json or every)),
     )
     answers = list(_explained(work, sources))
     told = zip(sources, answers, strict=True)
@@ -115,6 +114,19 @@ def explain(
     if failed:
         print(f"{failed} of {len(answers)} pictures could not be read", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _check(
+    pictures: list[str] | None, html: Path | None, every: bool, masks: Path | None, inside: bool, quick: bool
+) -> None:
+    if masks is not None and not every:
+        raise UsageError("--masks was given without --all; masks are for comparing methods")
+    if masks is not None and not masks.is_dir():
+        raise UsageError(f"there is no folder of masks at {str(masks)!r}; expected one file for each picture")
+    if quick and every:
+        raise UsageError("--quick and --all were both given; to compare is to measure: choose one")
+    if not pictures and (not inside or every or html):
+        raise UsageError("no picture was given; expected files, folders or -; only --inside can do without")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,27 +154,6 @@ def _whole(source: "Source") -> "Source":
     from saccade.data.source import read
 
     return source if isinstance(source, str | bytes | Path) else read(source)[1]
-
-
-def _check_page(html: Path | None, pictures: int) -> None:
-    from saccade.explain.page.place import check_page, is_file
-
-    if html is not None and is_file(html):
-        check_page(html, pictures)
-    else:
-        check_free(html)
-
-
-def _folder(out: Path | None, wanted: bool) -> Path | None:
-    from saccade.weights.atomic import new_folder
-
-    if out is None:
-        return new_folder(OUT) if wanted else None
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{out} cannot be made ({error.strerror}); choose another place") from error
-    return out
 
 
 def _method(network: "Model", name: str) -> str:

@@ -9,7 +9,7 @@ A model that drops or merges patches is replayed as the dense one that it equals
 Shapes: b batch, h heads, n tokens, d width, k width of a head.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -101,8 +101,14 @@ def moments(vit: ViT, image: Image, explicit: bool = False) -> Iterator[Moment]:
     Args:
         explicit: compute the heads from the matrix, so that gradients reach it (`attention`).
     """
-    z = vit.embed(image)
-    for index, (block, stage) in enumerate(zip(vit.blocks, unfold(vit, image), strict=True)):
+    yield from follow(vit.blocks, vit.embed(image), unfold(vit, image), explicit)
+
+
+def follow(
+    blocks: Iterable[Block], z: Tokens, stages: Iterable[Stage], explicit: bool = False
+) -> Iterator[Moment]:
+    """The same for any row of blocks and what enters the first: a GPT's and a BERT's are those of a ViT."""
+    for index, (block, stage) in enumerate(zip(blocks, stages, strict=True)):
         q, k, v = block.attention.split(block.norm1(z), turn=stage.turn)
         moment = Moment(index, block, z, q, k, v, stage, explicit)
         yield moment

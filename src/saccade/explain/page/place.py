@@ -7,11 +7,11 @@ from saccade.errors import UsageError
 PAGES = (".html", ".htm")
 
 
-def check_page(html: Path, pictures: int) -> None:
+def check_page(html: Path, pictures: int, noun: str = "pictures") -> None:
     """Refuse, before any work is done, the file of a page that could not be written."""
     if pictures > 1:
         raise UsageError(
-            f"{pictures} pictures were given, and {html} is one page; give a folder, such as --html "
+            f"{pictures} {noun} were given, and {html} is one page; give a folder, such as --html "
             f"{html.with_suffix('')}"
         )
     if html.exists():

@@ -1,0 +1,104 @@
+"""Words as vectors: nearest words, analogies, one-hot against embedding, and a map."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from spoken import KINDS, SIZES, WORDS, folder, speaker
+from terminal import run
+
+from saccade.data.vocabulary import learn
+from saccade.explain.embedding.words import contrast, is_word, mapped, one_hot, table, words
+from saccade.models.gpt import GPT, GPTConfig
+from saccade.weights.text import Spoken, write
+
+PLACES = {"king": (1, 1, 0), "queen": (1, -1, 0), "man": (0, 1, 0.2), "woman": (0, -1, 0.2), "log": (0, 0, 3)}
+
+
+@pytest.fixture(scope="module")
+def royal():
+    """A GPT whose words have places of which the answer is known."""
+    known = learn([" ".join(PLACES)] * 9)
+    module = GPT(GPTConfig(**{**SIZES, "vocabulary": len(known)}))
+    vectors = torch.randn(len(known), 24, generator=torch.Generator().manual_seed(0)) * 0.01
+    for word, place in PLACES.items():
+        (number,) = known.encode(word)
+        vectors[number, :3] = torch.tensor(place, dtype=torch.float)
+    with torch.no_grad():
+        module.words.table.weight.copy_(vectors)
+    return Spoken(module, known)
+
+
+def test_the_right_word_solves_an_analogy(royal):
+    found = words(royal)
+    assert set(PLACES) <= set(found.names)
+    assert found.analogy("man", "king", "woman")[0].name == "queen"
+    assert found.near("king", 1)[0].name in ("queen", "man")
+
+
+def test_only_whole_words_are_named(royal):
+    found = words(royal)
+    assert all(is_word(royal.vocabulary, royal.vocabulary.word(number)) for number in found.numbers.tolist())
+    assert not is_word(WORDS, "ing")
+    assert not is_word(WORDS, " .")
+    letters = learn(["abc"], "characters")
+    assert is_word(letters, "a")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_one_hot_vector_times_the_table_is_the_embedding(kind, side):
+    made = speaker(kind)
+    found = words(made, side)
+    product = one_hot(found.numbers, found.entries) @ table(made, side)
+    assert np.array_equal(product, found.vectors)
+
+
+def test_one_hot_vectors_are_all_alike_and_an_embedding_tells(royal):
+    told = contrast(words(royal))
+    assert (told["one-hot"].numbers, told["one-hot"].alike) == (len(royal.vocabulary), 0)
+    assert told["embedding"].numbers == 24
+    found = words(royal)
+    x = found.vectors / np.linalg.norm(found.vectors, axis=1, keepdims=True)
+    rest = (x @ x.T)[~np.eye(len(x), dtype=bool)]
+    assert told["embedding"].alike == pytest.approx(rest.mean(), abs=1e-5)
+
+
+def test_a_map_has_a_place_for_each_word(royal):
+    made, plot = mapped(words(royal), "pca")
+    assert len(plot.rows) == len(made.points) == len(words(royal).names)
+
+
+def test_the_command_lists_and_maps(royal, tmp_path):
+    write(tmp_path / "run", royal)
+    done = run("embed", tmp_path / "run", "--analogy", "man", "king", "woman", "--query", "log", "--json")
+    first, second = json.loads(done.out)
+    assert (first["query"], second["nearest"][0]["word"]) == ("log", "queen")
+    done = run("embed", tmp_path / "run", "--map", "pca", "--out", tmp_path / "map")
+    assert done.code == 0, done.err
+    assert {p.name for p in (tmp_path / "map").iterdir()} == {
+        "features.safetensors", "map.json", "map.png", "report.json", "words.html", "words.txt",
+    }  # fmt: skip
+    assert "one-hot" in done.out
+    assert "queen" in json.loads((tmp_path / "map" / "report.json").read_text())["nearest"]
+
+
+def test_what_cannot_be_asked_is_told(tmp_path, model):
+    path = folder("gpt", tmp_path)
+    for words_, told in (
+        (("embed", path, "--query", "zebra"), "vectors is named zebra"),
+        (("embed", path, "photos"), "whose words are in its folder; leave out DATA"),
+        (("embed", path, "--split", "val"), "the side is 'val'"),
+        (("embed", model), "no DATA was given"),
+    ):
+        done = run(*words_)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), words_
+        assert told in done.err
+
+
+@pytest.fixture
+def model(tmp_path):
+    from terminal import small
+
+    return small().save(tmp_path / "vit")

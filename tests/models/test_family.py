@@ -1,0 +1,17 @@
+"""The page that compares Transformer, GPT and BERT says what the models are."""
+
+import runpy
+from pathlib import Path
+
+FAMILY = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "family.py"))
+
+
+def test_the_page_is_what_the_script_makes_of_the_real_models():
+    text = FAMILY["PAGE"].read_text(encoding="utf-8")
+    assert FAMILY["page"](text) == text, "run python benchmarks/family.py"
+    assert "| 124,439,808 |" in text
+
+
+def test_what_is_seen_is_measured_and_not_assumed():
+    seen = FAMILY["measured"](lambda tokens: tokens.flip(1)[..., None].float())
+    assert seen == [[i + j == 4 for j in range(5)] for i in range(5)]
