@@ -279,14 +279,14 @@ def test_stopped_in_the_run_of_all_pictures_it_goes_on_to_the_same_bytes(place, 
 
 
 def test_a_signal_between_two_folds_stops_before_the_next_one(place, short, monkeypatch):
-    root, ordinary = place / "between", start.conclude
+    root, ordinary = place / "between", crossval.judged
 
     def conclude(run):
         signal.raise_signal(signal.SIGTERM)
         return ordinary(run)
 
     with monkeypatch.context() as patch:
-        patch.setattr(start, "conclude", conclude)
+        patch.setattr(crossval, "judged", conclude)
         with pytest.raises(StoppedError, match="stopped in fold 2 of 2, at step 0 of"):
             begin(place, "between", 2, "pictures", "budget.epochs=1")
     assert (root / "fold-1/predictions.csv").is_file()

@@ -21,6 +21,7 @@ from saccade.errors import DataError, UsageError
 from saccade.models.vit import ViT, ViTConfig
 from saccade.train import start
 from saccade.train.material import DivergedError, StoppedError
+from saccade.train.pictures import settle
 from saccade.train.recipe import read
 from saccade.weights.atomic import new_folder
 from saccade.weights.files import tensors
@@ -229,7 +230,7 @@ def test_a_recipe_file_sets_fields_and_the_command_line_has_the_last_word(place,
     path = tmp_path / "recipe.toml"
     path.write_text('seed = 3\nmodel = "vit_xs4_12"\n[augment]\ncrop = [0.5, 1.0]\n[budget]\nbatch = 4\n')
     changes = [*read(path), "budget.batch=2"]
-    recipe, _ = start.settle(open_images(str(place / "pictures")).train, "", changes)
+    recipe, _ = settle(open_images(str(place / "pictures")).train, "", changes)
     assert (recipe.seed, recipe.model, recipe.augment.crop, recipe.budget.batch) == (
         3,
         "vit_xs4_12",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.parse import ChangesOption, DataArgument, FormatOption, ModelArgument
+from saccade.cli.parse import ChangesOption, FormatOption, ModelArgument
 from saccade.errors import SaccadeError, UsageError, check_number
 
 if TYPE_CHECKING:
@@ -23,14 +23,20 @@ FEW = 4
 
 def embed(
     model: ModelArgument,
-    data: DataArgument,
+    data: Annotated[
+        str,
+        typer.Argument(metavar="DATA", help="As for train; a model of text needs none: it maps its words."),
+    ] = "",
     out: Annotated[
         Path | None, typer.Option(help="Where to put vectors and map; default: runs/embed-NAME.")
     ] = None,
     way: Annotated[str, typer.Option("--map", help="pca, tsne, or umap if it is installed.")] = "tsne",
-    split: Annotated[str, typer.Option(help="Only train, val or test; default: all of them.")] = "",
+    split: Annotated[
+        str, typer.Option(help="Only train, val or test; of a translator: source or target.")
+    ] = "",
     query: Annotated[
-        list[str] | None, typer.Option(metavar="PICTURE", help="Only list the pictures nearest to this one.")
+        list[str] | None,
+        typer.Option(metavar="PICTURE", help="Only list the pictures, or words, nearest to this one."),
     ] = None,
     analogy: Annotated[
         tuple[str, str, str] | None,
@@ -53,7 +59,13 @@ def embed(
     if asks and out is not None:
         raise UsageError("--query and --analogy only list pictures and write no folder; leave out --out")
     path = locate(model)
-    looked(path)  # refuses a damaged file before torch is imported
+    if (known := looked(path, "any")).text:  # a damaged file is refused before torch is imported
+        from saccade.cli.embed_text import embed_text
+
+        embed_text(known, data, split, way, query or [], analogy, top, out, as_json)
+        return
+    if not data:
+        raise UsageError("no DATA was given; expected pictures to embed: class folders, a manifest or shards")
     from saccade.explain.embedding.pictures import open_pictures
     from saccade.explain.embedding.survey import Look
     from saccade.train.recipe import override
@@ -90,8 +102,8 @@ def _as_trained(run: Path, pictures: "Pictures") -> "Pictures":
     from dataclasses import replace
 
     from saccade import values
+    from saccade.train.pictures import Source
     from saccade.train.recipe import Recipe
-    from saccade.train.start import Source
     from saccade.weights.files import read_json
 
     found = pictures.collection

@@ -140,6 +140,10 @@ class Pairs:
         """The places of the pairs that are at most so long."""
         return np.flatnonzero(self.lengths <= most)
 
+    def take(self, rows: Rows) -> "Pairs":
+        """Some of the pairs, by their places."""
+        return Pairs(self.source.take(rows), self.target.take(rows))
+
     def batch(self, rows: Rows, epoch: int = 0, part: Part = (0, 1)) -> Batch:
         """Pad the pairs named."""
         mine, learnt = _mine(rows, part)

@@ -230,7 +230,7 @@ def _beside(files: Sequence[Path], pair: str, where: str) -> tuple[dict[str, Rea
     return made, (f"only in one of the languages, so not used: {some(sorted(lone))}",) if lone else ()
 
 
-def _folder(folder: Path, pair: str, bad: float) -> Corpus:
+def _folder(folder: Path, pair: str, bad: float, learns: bool) -> Corpus:
     files, where = list(_walk(folder)), shown(folder)
     ends = {path: match for path in files if (match := _FILE.fullmatch(path.name))}
     notes: tuple[str, ...] = ()
@@ -248,6 +248,8 @@ def _folder(folder: Path, pair: str, bad: float) -> Corpus:
         made = {stem: reader_of(path, pair) for path, stem in parts.items()}
         kind = "jsonl" if isinstance(next(iter(made.values())), Jsonl) else "tsv"
     splits = {stem: TRAIN if (found := split_of(stem)) is None else found for stem in made}
+    if TRAIN not in splits.values() and not learns:
+        splits = dict.fromkeys(made, TRAIN)
     if TRAIN not in splits.values():
         raise DataError(f"{where} has pairs only in {some(list(splits))}; expected some named train as well")
     train, val = ([made[s] for s, split in splits.items() if split == wanted] for wanted in (TRAIN, VAL))
@@ -256,16 +258,17 @@ def _folder(folder: Path, pair: str, bad: float) -> Corpus:
     return replace(opened, warnings=(*notes, *opened.warnings))
 
 
-def open_pairs(data: str, pair: str = "", bad: float = 0.01) -> Corpus:
+def open_pairs(data: str, pair: str = "", bad: float = 0.01, learns: bool = True) -> Corpus:
     """Open a folder, a file, two files with a comma between them, or what comes before .de and .en.
 
     Args:
         pair: From which language to which, as de-en; needed where there are more than two.
         bad: The share of pairs with an empty side that is borne.
+        learns: Whether there must be pairs to learn from; else a folder of test pairs alone will do.
     """
     path = Path(data)
     if path.is_dir():
-        return _folder(path, pair, bad)
+        return _folder(path, pair, bad, learns)
     if path.exists():
         reader = reader_of(path, pair)
         return corpus([reader], [], {}, "jsonl" if isinstance(reader, Jsonl) else "tsv", bad)

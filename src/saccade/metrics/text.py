@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Integer
@@ -146,6 +146,16 @@ class ByPlace:
 
 
 NOWHERE = ByPlace(np.empty(0), np.empty(0))
+
+
+class Exposure(NamedTuple):
+    """How often each place is right, given the true words before it, and given the model's own.
+
+    The gap is the exposure bias: trained on true words only, a model has never met its own mistakes.
+    """
+
+    forced: ByPlace
+    free: ByPlace
 
 
 def by_place(

@@ -6,6 +6,7 @@ Shapes: b windows, n words, v vocabulary.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from saccade.data.vocabulary import BOS, EOS, MASK, PAD, Vocabulary
 from saccade.data.vocabulary import MARKS as NAMES
 from saccade.errors import UsageError, check_number
-from saccade.metrics.text import perplexity
+from saccade.metrics.text import NOWHERE, Exposure, by_place, perplexity
 from saccade.models.bert import BERT
 from saccade.models.decode import Marks, greedy, sample
 from saccade.models.sequence import NextToken
@@ -173,6 +174,26 @@ def complete(
             written = sample(writer, source, None, marks, most, **drawn)  # type: ignore[arg-type]
     whole = vocabulary.decode([*numbers, *written[0].tokens])
     return whole[len(vocabulary.decode(numbers)) :]
+
+
+def exposure(module: nn.Module, batches: Iterable[Batch]) -> Exposure:
+    """How often each word of a window's later half is right: after the true words, and after its own.
+
+    Free running begins with the true earlier half, and is then left alone.
+    """
+    forced = free = NOWHERE
+    with resting(module) as device:
+        for given in batches:
+            tokens = given["tokens"].to(device)
+            half = max(1, tokens.shape[1] // 2)
+            wanted = tokens[:, half:]
+            guesses = module(tokens[:, :-1]).argmax(-1)[:, half - 1 :]
+            written = greedy(cast(NextToken, module), tokens[:, :half], None, Marks(), wanted.shape[1])
+            answer = np.array([sentence.tokens for sentence in written])
+            true, where = wanted.cpu().numpy(), np.ones(wanted.shape, bool)
+            forced += by_place(guesses.cpu().numpy(), true, where)
+            free += by_place(answer, true, where)
+    return Exposure(forced, free)
 
 
 class Filling(NamedTuple):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saccade.data.buckets import padded
 from saccade.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from saccade.errors import check_number, check_word
-from saccade.metrics.text import NOWHERE, BleuCounts, ByPlace, by_place, corpus_bleu, perplexity
+from saccade.metrics.text import NOWHERE, BleuCounts, Exposure, by_place, corpus_bleu, perplexity
 from saccade.models.decode import Marks, Sentence, beam, greedy
 from saccade.models.sequence import NextToken
 from saccade.tasks.draw import uniform
@@ -182,16 +182,6 @@ class Translate:
     def score(self, module: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
         """How good a module is on unseen pairs, by greedy BLEU first."""
         return self.scores(self.tally(module, batches))
-
-
-class Exposure(NamedTuple):
-    """How often each place is right, given the true words before it, and given the model's own.
-
-    The gap is the exposure bias: trained on true words only, a model has never met its own mistakes.
-    """
-
-    forced: ByPlace
-    free: ByPlace
 
 
 def exposure(module: nn.Module, batches: Iterable[Batch]) -> Exposure:

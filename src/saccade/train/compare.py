@@ -23,8 +23,8 @@ from saccade.train.contest import BATCH, Comparison, Cost, Row, hashed, recorded
 from saccade.train.evaluate import evaluate
 from saccade.train.history import read_history
 from saccade.train.material import StoppedError
+from saccade.train.pictures import Pictures, Source, gather, judged, settle
 from saccade.train.run import Run
-from saccade.train.start import Source
 from saccade.train.state import latest
 from saccade.train.verdict import verdict
 from saccade.weights.load import load
@@ -47,6 +47,7 @@ def go(folder: Path, say: Say) -> tuple[Comparison, list[Row], list[Cost]]:
             continue
         run = _run(folder, made, found, model, fraction)
         told = f"{number}/{len(made.trainings)}  {model} on {fraction * 100:g} % of the data"
+        assert isinstance(run.material, Pictures)
         say(f"{told}: {count(len(run.material.train), 'picture')} to learn from")
         row = _trained(folder, run, found, model, fraction)
         rows.append(row)
@@ -69,9 +70,9 @@ def _run(folder: Path, made: Comparison, found: Collection, model: str, fraction
         return start.resume(place, quiet=True)
     place.mkdir(exist_ok=True)
     source = Source(data=made.data, kind=made.kind, fraction=fraction, blind=found.test is None)
-    recipe, _ = start.settle(found.train, model, made.changes)
+    recipe, _ = settle(found.train, model, made.changes)
     parted = source.part(found, recipe)
-    return start.begin(place, start.gather(recipe, parted, source)[0], parted, source, quiet=True)
+    return start.begin(place, gather(recipe, parted, source), quiet=True)
 
 
 def _trained(folder: Path, run: Run, found: Collection, model: str, fraction: float) -> Row:
@@ -80,7 +81,8 @@ def _trained(folder: Path, run: Run, found: Collection, model: str, fraction: fl
         run.go()
     except StoppedError as error:
         raise StoppedError(f"stopped; go on with: saccade compare --resume {folder}") from error
-    scores, _ = start.conclude(run)
+    scores, _ = judged(run)
+    assert isinstance(run.material, Pictures)
     best, held = load(run.folder), found.test or run.material.val
     assert held is not None
     if scores is None or held is found.test:

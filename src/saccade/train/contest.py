@@ -23,8 +23,8 @@ from saccade.models.blank import blank
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.show.words import percent
-from saccade.train import start
 from saccade.train.model import small_name, typical_side
+from saccade.train.pictures import settle
 from saccade.train.recipe import Recipe
 from saccade.weights.atomic import new_folder, write_text
 from saccade.weights.files import read_json
@@ -130,7 +130,7 @@ def begin(
     models = list(dict.fromkeys(models)) or _usual(typical_side(found.train))
     if minutes:
         changes = [*changes, f"budget.minutes={minutes:g}"]
-    recipe, why = start.settle(found.train, models[0], changes)
+    recipe, why = settle(found.train, models[0], changes)
     configs = _configs(models, len(found.train.classes), recipe)
     notes = [why]
     if found.test is None:

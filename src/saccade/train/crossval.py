@@ -25,11 +25,12 @@ from saccade.train.distributed import launched
 from saccade.train.evaluate import SHOWN, evaluate, write_json
 from saccade.train.folds import PREDICTIONS, Fold
 from saccade.train.material import StoppedError
+from saccade.train.pictures import NOUN, Source, gather, judged, settle
 from saccade.train.recipe import Recipe
 from saccade.train.run import Run
-from saccade.train.start import Source
 from saccade.train.state import step_of
 from saccade.train.stop import listening
+from saccade.train.subject import check_same, describe
 from saccade.weights.atomic import new_folder
 from saccade.weights.files import read_json, write_text
 from saccade.weights.load import load
@@ -53,16 +54,16 @@ def crossval(
     _check_alone()
     source = Source(data=data, kind=kind, fold=Fold(0, folds))
     pooled = parting.pool(open_images(data, kind))
-    recipe, why = start.settle(pooled.train, model, changes)
+    recipe, why = settle(pooled.train, model, changes)
     if recipe.budget.patience:
         raise UsageError(
             f"budget.patience is {recipe.budget.patience}, which ends a run by a look at the pictures that "
             "it is scored on; with folds expected 0; leave it out"
         )
     made = parting.parts(pooled, folds, recipe.seed)
-    _, told = start.gather(recipe, pooled, source)  # a model that cannot be used is refused here
+    told = gather(recipe, pooled, source).model  # a model that cannot be used is refused here
     root = new_folder(out or Path("runs") / (Path(data).resolve().name or "run"))
-    start.describe(root, recipe, pooled, source)
+    describe(root, recipe, source.described(pooled))
     whole = _CrossVal(root, recipe, source, pooled, quiet)
     whole.write({})
     for words in (pooled.told, f"{count(len(pooled.train), 'picture')} in {folds} folds", told, why):
@@ -88,11 +89,13 @@ def is_crossval(folder: Path) -> bool:
 def resume(folder: Path, quiet: bool = False) -> Path:
     """Go on where it was stopped or killed, inside of a fold too, to the same bytes."""
     _check_alone()
-    recipe, source = start.recorded(folder)
+    recipe, described = start.recorded(folder)
+    assert isinstance(recipe, Recipe)
+    source = Source.of(described)
     if source.fold is None or source.fold.number:
         raise ModelError(f"{folder / 'data.json'} is not that of a cross-validation; start anew")
     pooled = source.open(recipe)
-    start.check_same(folder, pooled)
+    check_same(folder, described, source.described(pooled), NOUN)
     return _CrossVal(folder, recipe, source, pooled, quiet).go()
 
 
@@ -126,7 +129,7 @@ class _CrossVal:
         folder, name = self.root / f"fold-{number}", f"fold {number} of {self.folds}"
         if not (folder / PREDICTIONS).is_file():
             source = Source(data=self.source.data, kind=self.source.kind, fold=Fold(number, self.folds))
-            start.conclude(self._train(folder, source, name))
+            judged(self._train(folder, source, name))
         scores = _scores(folder)
         self.scores.append(scores)
         self.write({})
@@ -160,7 +163,7 @@ class _CrossVal:
             scores, _ = evaluate(kept.module, kept.preprocess, test, "test")
             found = self.write({"test": _share(scores)})["test"]
             self.say(f"test: right {_told_share(found)} of {count(scores.count, 'picture')}")
-        _, page = start.conclude(run)
+        _, page = judged(run)
         self.say(f"report: {page}")
 
     def write(self, more: dict[str, Any]) -> dict[str, Any]:
@@ -199,9 +202,10 @@ class _CrossVal:
         else:  # killed before its first checkpoint, it has nothing to lose
             folder.mkdir(exist_ok=True)
             found = source.part(self.pooled, self.recipe)
-            material, _ = start.gather(self.recipe, found, source)
             command = (self.root / "command.txt").read_text(encoding="utf-8")
-            run = start.begin(folder, material, found, source, self.quiet, brief=True, command=command)
+            run = start.begin(
+                folder, gather(self.recipe, found, source), self.quiet, brief=True, command=command
+            )
         run.stopped = self.stopped
         try:
             run.go()

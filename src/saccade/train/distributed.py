@@ -181,11 +181,11 @@ def restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def check_batch(batch: int, team: Team) -> None:
+def check_batch(batch: int, team: Team, noun: str = "pictures") -> None:
     """Refuse a batch that cannot be parted evenly."""
     if batch % team.size:
         raise UsageError(
-            f"a batch of {batch} pictures cannot be parted evenly among {team.size} processes; "
+            f"a batch of {batch} {noun} cannot be parted evenly among {team.size} processes; "
             f"set budget.batch to a multiple of {team.size}"
         )
 

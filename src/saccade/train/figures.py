@@ -42,7 +42,7 @@ def _joined(size: int, how: str) -> str:
     return "" if size == 1 else f" Each point is the {how} of {size} logged steps."
 
 
-def _lines(
+def lines(
     axes: Axes, ink: Ink, rows: Sequence[Sequence[int | float]], names: Sequence[str], across: str
 ) -> None:
     """Draw every column against the first; the second line is dashed, so that colour is not needed."""
@@ -60,11 +60,14 @@ def _lines(
         axes.legend()
 
 
-def _span(epochs: Sequence[Epoch]) -> str:
+def span(epochs: Sequence[Epoch]) -> str:
     return f"over {count(len(epochs), 'epoch')}"
 
 
-def loss(record: Record) -> Plot | str:
+AUGMENTED = "Training loss is measured on augmented pictures, so it may lie above the validation loss."
+
+
+def loss(record: Record, note: str = AUGMENTED) -> Plot | str:
     """Training loss by step, and validation loss where it was measured."""
     steps = sorted(record.events.steps.values())
     points, size = _thin(steps, lambda step: step.loss, _mean)
@@ -87,13 +90,13 @@ def loss(record: Record) -> Plot | str:
         title="Loss",
         message=", ".join(said) + ".",
         note=(
-            "Training loss is measured on augmented pictures, so it may lie above the validation loss."
+            note
             + (_joined(size, "mean") if steps else "")
             + (f" The loss was not a finite number at {count(unsound, 'logged step')}." if unsound else "")
         ),
         columns={"step": "count", "training loss": "number", "validation loss": "number"},
         rows=rows,
-        draw=lambda axes, ink: _lines(axes, ink, rows, ("training", "validation"), "step"),
+        draw=lambda axes, ink: lines(axes, ink, rows, ("training", "validation"), "step"),
     )
 
 
@@ -106,14 +109,14 @@ def accuracy(record: Record) -> Plot | str:
     best = max(rows, key=lambda row: row[1])
 
     def draw(axes: Axes, ink: Ink) -> None:
-        _lines(axes, ink, [(x, 100 * y) for x, y in rows], ("validation accuracy",), "epoch")
+        lines(axes, ink, [(x, 100 * y) for x, y in rows], ("validation accuracy",), "epoch")
         axes.axhline(100 * best[1], color=ink.second, linestyle=":", linewidth=1.2)
         axes.set_ylabel("correct, %")
 
     return Plot(
         name="accuracy",
         title="Validation accuracy",
-        message=f"{trend('Validation accuracy', values, percent)} {_span(record.epochs)}.",
+        message=f"{trend('Validation accuracy', values, percent)} {span(record.epochs)}.",
         note=f"Best: {percent(best[1])} at epoch {best[0]:g}, the dotted line.",
         columns={"epoch": "number", "validation accuracy": "percent"},
         rows=rows,
@@ -140,7 +143,7 @@ def lr(record: Record) -> Plot | str:
         note=_joined(size, "last").strip() if steps else "",
         columns={"step": "count", "learning rate": "number"},
         rows=rows,
-        draw=lambda axes, ink: _lines(axes, ink, rows, ("learning rate",), "step"),
+        draw=lambda axes, ink: lines(axes, ink, rows, ("learning rate",), "step"),
     )
 
 
@@ -154,7 +157,7 @@ def pace(record: Record) -> Plot | str:
     rows, size = _thin(steps, lambda step: step.seconds, median)
 
     def draw(axes: Axes, ink: Ink) -> None:
-        _lines(axes, ink, rows, ("seconds per step",), "step")
+        lines(axes, ink, rows, ("seconds per step",), "step")
         axes.axhline(middle, color=ink.second, linestyle=":", linewidth=1.2)
         axes.set_ylim(0, max(1e-9, *(value * 1.1 for _, value in rows)))
         axes.set_ylabel("seconds per step")

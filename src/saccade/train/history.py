@@ -34,6 +34,8 @@ class Epoch(NamedTuple):
     val_loss: float
     val_accuracy: float
     lr: float
+    val_bleu: float = NAN
+    val_perplexity: float = NAN
 
 
 @dataclass(slots=True)

@@ -15,15 +15,23 @@ from saccade.errors import SaccadeError
 from saccade.train.sinks import Sinks
 from saccade.weights.atomic import write_text
 
-COLUMNS = ("epoch", "step", "train_loss", "val_loss", "val_accuracy", "lr")
-"""Of results.csv: nothing that depends on the clock, so that a resumed run writes the same bytes."""
+SCORED = ("val_loss", "val_accuracy")
+"""Columns of results.csv; none depends on the clock, so that a resumed run writes the same bytes."""
 
 
 class Log:
     """Appends to a run's logs; a full disk or a closed terminal stops the log, never the run."""
 
-    def __init__(self, folder: Path, steps: int, quiet: bool = False, leads: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        steps: int,
+        quiet: bool = False,
+        leads: bool = True,
+        scored: tuple[str, ...] = SCORED,
+    ) -> None:
         """`leads`: of several processes only one writes and speaks."""
+        self.columns = ("epoch", "step", "train_loss", *scored, "lr")
         self.folder, self.steps, self.leads = folder, steps, leads
         self.quiet = quiet = quiet or not leads
         self.panel = None if quiet or not sys.stderr.isatty() else _panel(steps)
@@ -48,7 +56,7 @@ class Log:
 
     def row(self, **numbers: Any) -> None:
         """One line of results.csv."""
-        self._rows.append(_line(numbers.get(name, "") for name in COLUMNS))
+        self._rows.append(_line(numbers.get(name, "") for name in self.columns))
         self._write_rows()
 
     def forget_after(self, step: int) -> None:
@@ -63,7 +71,7 @@ class Log:
         if not self.leads:
             return
         with suppress(OSError, SaccadeError):
-            write_text(self.folder / "results.csv", _line(COLUMNS) + "".join(self._rows))
+            write_text(self.folder / "results.csv", _line(self.columns) + "".join(self._rows))
             self._torn = False
 
     def _read_rows(self) -> Iterator[str]:
@@ -74,15 +82,15 @@ class Log:
             return
         for line in lines[1:]:
             cells = line.split(",")
-            if line.endswith("\n") and len(cells) == len(COLUMNS) and cells[1].isdecimal():
+            if line.endswith("\n") and len(cells) == len(self.columns) and cells[1].isdecimal():
                 yield line
             else:
                 self._torn = True
 
-    def step(self, step: int, numbers: dict[str, float], images: int) -> None:
+    def step(self, step: int, numbers: dict[str, float], rate: str) -> None:
         """Tell how a step of training went."""
         right = f"  right {numbers['accuracy']:.0%}" if "accuracy" in numbers else ""
-        self.move(step, f"loss {numbers['loss']:.3f}{right}  {images} images/s")
+        self.move(step, f"loss {numbers['loss']:.3f}{right}  {rate}")
 
     def move(self, step: int, told: str) -> None:
         """Move the panel; without a terminal, nothing until 30 seconds have passed."""

@@ -13,6 +13,7 @@ from saccade.train.record import Record
 FILES = 200
 """Skipped files that are listed; data.json has the rest."""
 SPLITS = ("train", "val", "test")
+COUNTED = ("pictures", "pairs", "characters", "count", "files")
 
 
 def source(record: Record) -> str:
@@ -22,7 +23,7 @@ def source(record: Record) -> str:
 
 
 def splits(data: dict[str, Any]) -> dict[str, int]:
-    """Pictures per split, however they are told: a number, a list of files, or an object that counts them."""
+    """Examples per split, however they are told: a number, a list of files, or an object that counts them."""
     listed = data.get("splits")
     found = listed if isinstance(listed, dict) else {key: data[key] for key in SPLITS if key in data}
     return {str(key): _pictures(value) for key, value in found.items()}
@@ -30,11 +31,11 @@ def splits(data: dict[str, Any]) -> dict[str, int]:
 
 def _pictures(value: Any) -> int:
     if isinstance(value, dict):
-        return next((_pictures(value[key]) for key in ("pictures", "count", "files") if key in value), 0)
+        return next((_pictures(value[key]) for key in COUNTED if key in value), 0)
     return len(value) if isinstance(value, list) else whole(value)
 
 
-def described(record: Record) -> Iterator[Html]:
+def described(record: Record, noun: str = "pictures") -> Iterator[Html]:
     """The splits, the files that could not be used, and the rest of data.json."""
     data = record.data
     if not data:
@@ -42,8 +43,9 @@ def described(record: Record) -> Iterator[Html]:
         return
     if counted := splits(data):
         rows: list[list[tuple[str, Cell]]] = [[(key, key), (f"{n:,}", n)] for key, n in counted.items()]
-        yield table("splits", "Pictures per split", ["split", "pictures"], rows)
-    yield from _skipped(data.get("skipped"))
+        yield table("splits", f"{noun.capitalize()} per split", ["split", noun], rows)
+    if noun == "pictures":
+        yield from _skipped(data.get("skipped"))
     if later := record.events.skipped:
         yield tag("p", f"While training, {count(later, 'picture')} could not be read.")
     prints = {key: data[key].get("fingerprint") for key in SPLITS if isinstance(data.get(key), dict)}

@@ -27,9 +27,10 @@ from saccade.tasks.logistic import Line, parts, path, trials
 from saccade.train.evaluate import judge, samples, write_json
 from saccade.train.log import Log
 from saccade.train.model import is_name
+from saccade.train.pictures import Source
 from saccade.train.recipe import override
 from saccade.train.report import report
-from saccade.train.start import Source, describe
+from saccade.train.subject import describe
 from saccade.weights.atomic import new_folder
 from saccade.weights.load import load, write
 from saccade.weights.look import locate
@@ -90,7 +91,7 @@ def probe(
     """Fit a head on the features of the weights `model`; return the run folder, an ordinary model's."""
     material = gather(data, model, changes, kind)
     folder = new_folder(out or Path("runs") / (Path(data).resolve().name or "run"))
-    describe(folder, material.recipe, material.found, Source(data=data, kind=kind))
+    describe(folder, material.recipe, Source(data=data, kind=kind).described(material.found))
     log = Log(folder, sum(_batches(material)), quiet)
     try:
         _greet(log, material)

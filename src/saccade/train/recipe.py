@@ -52,6 +52,10 @@ class Budget:
     """Seconds between checkpoints; the most that a crash can cost."""
     minutes: float = 0.0
     """Train for so long instead of so many epochs; 0 means by epochs."""
+    steps: int = 0
+    """Train for so many steps instead of epochs; 0 means by epochs."""
+    score: int = 0
+    """Steps between two looks at what is held back; 0 means an epoch."""
 
     def __post_init__(self) -> None:
         check_number("budget.epochs", self.epochs, 1, 10**6)
@@ -61,31 +65,24 @@ class Budget:
         check_number("budget.patience", self.patience, 0, 10**6)
         check_number("budget.save", self.save, 0, 10**6)
         check_number("budget.minutes", self.minutes, 0, 10**6)
+        check_number("budget.steps", self.steps, 0, 10**9)
+        check_number("budget.score", self.score, 0, 10**9)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
-    """Everything that decides a run, the data aside."""
+class Training:
+    """What decides a run of any task."""
 
     model: str = "vit_ti16"
     """A name (`saccade models`), or a model to start from."""
-    image: int = 0
-    """Side of the pictures; 0: the model's own."""
-    freeze: str = "none"
-    """none: everything learns. body: only the head. A number: not the patches and so many blocks."""
-    droppath: float = 0.0
     dropout: float = 0.0
-    teacher: str = ""
-    """A larger model whose answers are learnt too."""
     optim: Optim = field(default_factory=Optim)
     budget: Budget = field(default_factory=Budget)
-    augment: Augment = field(default_factory=Augment)
-    mix: Mix = field(default_factory=Mix)
     seed: int = 0
     val: float = 0.2
-    """The share of the pictures to be scored on, where the data has no split of its own."""
+    """The share of the data to be scored on, where it has no split of its own."""
     bad: float = 0.01
-    """The share of unreadable pictures that is borne."""
+    """The share of unreadable pictures, or of half-empty pairs, that is borne."""
     workers: int = 1
     precision: str = "fp32"
     device: str = "auto"
@@ -98,17 +95,41 @@ class Recipe:
     """Where the numbers go besides the run's folder: tensorboard, wandb, mlflow, or several with commas."""
 
     def __post_init__(self) -> None:
-        if not self.freeze.isdecimal():
-            check_word("freeze", self.freeze, ("none", "body"))
         check_word("parallel", self.parallel, ("ddp", "fsdp"))
         sinks.words(self.track)
         check_word("precision", self.precision, ("fp32", "bf16", "fp16"))
-        check_number("image", self.image, 0, 2**14)
-        for name in ("droppath", "dropout", "bad"):
+        for name in ("dropout", "bad"):
             check_number(name, getattr(self, name), 0, 0.99)
         check_number("val", self.val, 0.01, 0.9)
         check_number("workers", self.workers, 0, 256)
         check_number("seed", self.seed, 0, 2**31)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe(Training):
+    """Everything that decides a run on pictures, the data aside."""
+
+    image: int = 0
+    """Side of the pictures; 0: the model's own."""
+    freeze: str = "none"
+    """none: everything learns. body: only the head. A number: not the patches and so many blocks."""
+    droppath: float = 0.0
+    teacher: str = ""
+    """A larger model whose answers are learnt too."""
+    keep: float = 1.0
+    """The share of the patches that is kept at each place; below 1 the model learns which to drop."""
+    places: tuple[int, ...] = ()
+    """The blocks before which patches are dropped; empty: the usual ones."""
+    augment: Augment = field(default_factory=Augment)
+    mix: Mix = field(default_factory=Mix)
+
+    def __post_init__(self) -> None:
+        Training.__post_init__(self)  # a class with slots is made anew, so super() does not find it
+        if not self.freeze.isdecimal():
+            check_word("freeze", self.freeze, ("none", "body"))
+        check_number("image", self.image, 0, 2**14)
+        check_number("droppath", self.droppath, 0, 0.99)
+        check_number("keep", self.keep, 0.01, 1)
 
 
 def choose(pictures: int, started: bool, side: int) -> tuple[Recipe, str]:
@@ -154,15 +175,16 @@ def read(path: Path) -> list[str]:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as a recipe in TOML: {error}") from error
-    return list(_typed(found))
+    return list(typed(found))
 
 
-def _typed(found: dict[str, Any], before: str = "") -> Iterator[str]:
+def typed(found: dict[str, Any], before: str = "") -> Iterator[str]:
+    """Fields and their values as one would type them after --set."""
     for name, value in found.items():
         if isinstance(value, dict):
-            yield from _typed(value, f"{before}{name}.")
+            yield from typed(value, f"{before}{name}.")
         else:
-            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             yield f"{before}{name}={text}"
 
 

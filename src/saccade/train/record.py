@@ -88,6 +88,11 @@ def read(folder: Path) -> Record:
     )
 
 
+def judged(folder: Path) -> dict[str, Any]:
+    """What evaluation.json holds of a run on text; nothing if it cannot be read."""
+    return _object(folder, "evaluation.json", {})
+
+
 def _text(folder: Path, name: str, gaps: dict[str, str]) -> str:
     path = folder / name
     if not path.is_file():  # false for a pipe too, which would never end

@@ -65,6 +65,11 @@ def report(folder: Path) -> Path:
     if (folder / spread.FILE).is_file():
         parts.insert(1, section("spread", spread.TITLE, *spread.folds(folder, drawn)))
         links = {"summary": links.pop("summary"), "spread": spread.TITLE, **links}
+    if (folder / "pruning.json").is_file():
+        from saccade.train import slim_told  # it needs torch, which other reports do without
+
+        parts.insert(1, section("patches", slim_told.TITLE, *slim_told.told(folder)))
+        links = {"summary": links.pop("summary"), "patches": slim_told.TITLE, **links}
     title = _title(record)
     write_text(folder / "report.html", page(f"{title}: report", joined(parts), links))
     return folder / "report.html"
@@ -87,14 +92,14 @@ def _summary(record: Record) -> Html:
         tag("h1", name(_title(record)), id="summary-title"),
         tag("p", _what(record)),
         *result,
-        *(tag("p", said) for said in _troubles(record)),
+        *(tag("p", said) for said in troubles(record)),
         *([tag("ul", *notes)] if notes else []),
         id="summary",
         aria_labelledby="summary-title",
     )
 
 
-def _troubles(record: Record) -> Iterator[Html | str]:
+def troubles(record: Record) -> Iterator[Html | str]:
     events = record.events
     if "events.jsonl" not in record.gaps and not events.ended:
         yield f"The log has no end: the run was killed or still goes on. Its last step: {events.last_step:,}."

@@ -1,4 +1,4 @@
-"""One run from a folder of pictures to a model folder: started, watched, stopped, resumed."""
+"""One run from data to a model folder, whatever the task: started, watched, stopped, resumed."""
 
 import os
 import sys
@@ -10,14 +10,9 @@ import torch
 from torch import nn
 
 from saccade.data.feed import steady
-from saccade.data.images import Images
-from saccade.data.loader import Order, scoring, steps_in, training
 from saccade.errors import ResourceError
-from saccade.models.build import build, config_of
-from saccade.tasks.classify import Classify
 from saccade.tasks.task import Batch
 from saccade.train import state as checkpoints
-from saccade.train import unread
 from saccade.train.distributed import check_batch, whole
 from saccade.train.ema import Ema
 from saccade.train.freed import keep_freed
@@ -29,7 +24,6 @@ from saccade.train.pace import Pace
 from saccade.train.sinks import Sinks
 from saccade.train.stop import listening
 from saccade.weights.atomic import patiently
-from saccade.weights.load import write
 from saccade.weights.rename import state as tensors_of
 
 
@@ -40,12 +34,13 @@ class Run:
         """`brief` leaves out the line an epoch, for one run of many."""
         self.folder, self.material, self.brief = folder, material, brief
         recipe, team = material.recipe, material.team
-        check_batch(recipe.budget.batch, team)
-        self.per_epoch = steps_in(len(material.train), recipe.budget.batch, recipe.budget.accumulate)
-        steps = self.per_epoch * recipe.budget.epochs
+        check_batch(recipe.budget.batch, team, material.nouns[0])
+        self.per_epoch = material.per_epoch
+        self.every = recipe.budget.score or self.per_epoch
+        steps = recipe.budget.steps or self.per_epoch * recipe.budget.epochs
         self.plan = Plan(
             steps=steps,
-            epoch=self.per_epoch,
+            epoch=self.every,
             lr=recipe.optim.lr,
             warmup=recipe.budget.warmup,
             accumulate=recipe.budget.accumulate,
@@ -59,12 +54,13 @@ class Run:
         for made in (module,) if ema is None else (module, ema.module):
             team.share(made)
         learning = team.wrap(module)
-        teacher = None if material.teacher is None else material.teacher.to(device)
-        self.task = Classify(torch.compile(learning) if recipe.compile else learning, teacher)  # type: ignore[arg-type]
+        learning = torch.compile(learning) if recipe.compile else learning  # type: ignore[assignment]
+        self.task = material.task(learning, lambda: self.state.done)
         optimizer = adamw(module, optim.lr, optim.decay, optim.beta2, optim.layer_decay)
         self.state = State(module, optimizer, ema, steps=steps)
-        self.log = Log(folder, steps, quiet, team.leads)
-        self.pace = Pace(recipe.budget.minutes, self.per_epoch)
+        scored = tuple(f"val_{name}" for name in material.scored)
+        self.log = Log(folder, steps, quiet, team.leads, scored)
+        self.pace = Pace(recipe.budget.minutes, self.every)
         self.best, self.stale, self.returns = -1.0, 0, 0
         self.stopped = False
         self.deaths = 0
@@ -73,6 +69,7 @@ class Run:
         self._last: Path | None = None
         self._kept = -1
         self._shown: list[int] = []
+        self._amount = 0.0
         self.waited = 0.0
         """Seconds for which the loop had to wait for batches."""
         self._saved = self._clock = time.monotonic()
@@ -82,41 +79,43 @@ class Run:
         now = time.monotonic()
         budget = self.material.recipe.budget
         seconds, self._clock = now - self._clock, now
-        images = round(budget.batch * budget.accumulate / max(seconds, 1e-9))
+        rate = round(self._amount * self.material.team.size / max(seconds, 1e-9))
+        self._amount, unit = 0.0, self.material.nouns[1]
         if self.pace.step(seconds) and state.step < state.steps:
             state.aim(self.material.team.told(state.step + self.pace.left()))
             self.log.steps = state.steps
         if not self.brief or self.log.panel is not None:
-            self.log.step(state.step, logged, images)
-        if state.step % max(1, self.per_epoch // 20) == 0:
-            self.log.event("step", state.step, **logged, images_per_second=images)
+            self.log.step(state.step, logged, f"{rate} {unit}/s")
+        if state.step % max(1, self.every // 20) == 0:
+            self.log.event("step", state.step, **logged, **{f"{unit}_per_second": rate})
         self.stopped = self.material.team.any(self.stopped)
-        ends = state.step % self.per_epoch == 0 or state.step >= state.steps
+        ends = state.step % self.every == 0 or state.step >= state.steps
         if not ends and (self.stopped or self.material.team.told(now - self._saved > budget.save)):
             self.save_or_return()  # an epoch's end saves once it is scored
 
     def epoch(self, state: State) -> None:
-        """Score on the pictures held back, keep the model if it is the best so far, and save."""
+        """Score on what is held back, keep the model if it is the best so far, and save."""
         if self._returned():
             return
         module = state.module if state.ema is None else state.ema.module
         m, began = self.material, time.monotonic()
-        scores = {} if m.val is None else self._score(module, m.val)
-        number, count = state.step // self.per_epoch, max(state.sums.get("steps", 0.0), 1.0)
+        scores = m.score(self.task, module, self.unscored, self.log.say)
+        number, count = self._epochs(state.step), max(state.sums.get("steps", 0.0), 1.0)
         row = {
             "epoch": number,
             "step": state.step,
             "train_loss": state.sums.get("loss", float("nan")) / count,
-            **{f"val_{name}": scores[name] for name in ("loss", "accuracy") if name in scores},
+            **{f"val_{name}": scores[name] for name in m.scored if name in scores},
             "lr": state.optimizer.param_groups[0]["lr"],
         }
         self.log.row(**row)
         self.log.event("epoch", **row, waited=round(self.waited, 3))
-        told = f"epoch {number}/{-(-state.steps // self.per_epoch)}  loss {row['train_loss']:.3f}"
-        told += f"  right {scores['accuracy']:.1%}" if scores else ""
-        better = bool(scores) and scores["accuracy"] > self.best
-        equal = bool(scores) and scores["accuracy"] == self.best  # then the later one, at a smaller rate
-        self.best, self.stale = (scores["accuracy"], 0) if better else (self.best, self.stale + 1)
+        told = f"epoch {number:g}/{self._epochs(state.steps):g}  loss {row['train_loss']:.3f}"
+        told += f"  {m.tell(scores)}" if scores else ""
+        merit = m.merit(scores) if scores else -1.0
+        better = bool(scores) and merit > self.best
+        equal = bool(scores) and merit == self.best  # then the later one, at a smaller rate
+        self.best, self.stale = (merit, 0) if better else (self.best, self.stale + 1)
         if better or equal or not scores or not m.choose:
             self._keep(module)
         told += "  (best so far)" if better and m.choose else ""
@@ -127,32 +126,25 @@ class Run:
         self._clock = time.monotonic()
         self.pace.scored(self._clock - began)
 
-    def _score(self, module: nn.Module, val: Images) -> dict[str, float]:
-        """Loss and accuracy on the pictures held back, each process on its part of them."""
-        m = self.material
-        part = (0, 1) if m.team.sharded else m.team.part  # slices of one model answer together or not at all
-        unseen, seen = scoring(val, m.preprocess, max(m.recipe.budget.batch, 32), 0, part), set[int]()
-        found, names = self.task.score(module, unread.noted(unseen, seen)), ("accuracy", "loss")
-        gone = sorted(set(range(part[0], len(val), part[1])) - seen)
-        unread.count(self.unscored, gone, val, m.recipe.bad, self.log.say)
-        count, *sums = found["count"], *(found[name] * found["count"] for name in names)
-        if not m.team.sharded:
-            count, *sums = m.team.sum([count, *sums])
-        return {name: value / max(count, 1) for name, value in zip(names, sums, strict=True)}
+    def _epochs(self, step: int) -> int | float:
+        """How often all has been seen by then; an epoch that ends early counts as one."""
+        if self.every == self.per_epoch:
+            return -(-step // self.per_epoch)
+        return round(step / self.per_epoch, 4)
 
     def _keep(self, module: nn.Module) -> None:
         """Write the model into the run folder, which is not made anew if it has vanished."""
         m, needed = self.material, sum(t.numel() * t.element_size() for t in tensors_of(module).values())
         if m.team.sharded:
             tensors = {name: whole(tensor) for name, tensor in tensors_of(module).items()}
-            module = build(config_of(m.module))
+            module = m.blank()
             checkpoints.restore_module(module, tensors)
         if not m.team.leads:
             return
 
         def keep() -> None:
             os.stat(self.folder)
-            write(self.folder, module, m.preprocess, list(m.train.classes))  # type: ignore[arg-type]
+            m.keep(self.folder, module)
 
         then = f"go on with: saccade train --resume {self.folder}"
         patiently(keep, "the model", self.folder, needed, then)
@@ -163,12 +155,12 @@ class Run:
 
     def _return(self, found: str) -> None:
         state, where = self.state, checkpoints.culprit(self.state.module)
-        names = ", ".join(self.material.train.name(i) for i in self._shown[:3])
+        names = ", ".join(self.material.name(i) for i in self._shown[:3])
         self.returns += 1
         place, _ = checkpoints.latest(self.folder / "checkpoints")
         if self.returns > 2 or place is None:
             raise DivergedError(
-                f"{found} at step {state.step}, first in {where} (pictures: {names}, ...); "
+                f"{found} at step {state.step}, first in {where} ({self.material.nouns[0]}: {names}, ...); "
                 "the last good state is kept; try a smaller optim.lr"
             )
         self.restore(place)
@@ -243,25 +235,20 @@ class Run:
 
     def batches(self) -> Iterator[Batch]:
         """Batches from the present step on; after a return to an earlier step, from there."""
-        recipe, m = self.material.recipe, self.material
-        accumulate = recipe.budget.accumulate
+        m, budget = self.material, self.material.recipe.budget
         while True:
-            last, per_epoch = self.plan.steps * accumulate, self.per_epoch * accumulate
-            last = sys.maxsize if recipe.budget.minutes else last  # the clock tells how many
+            last = self.plan.steps * budget.accumulate
+            last = sys.maxsize if budget.minutes else last  # the clock tells how many
             returns, began = self.returns, time.monotonic()
 
-            def begin(first: int, last: int = last, per_epoch: int = per_epoch) -> Iterator[Batch]:
-                batch = recipe.budget.batch
-                order = Order(len(m.train), batch, per_epoch, recipe.seed, first, last, m.team.part)
-                return training(
-                    m.train, m.preprocess, recipe.augment, recipe.mix, recipe.seed, order, recipe.workers
-                )
+            def begin(first: int, last: int = last) -> Iterator[Batch]:
+                return m.batches(first, last)
 
-            for batch in steady(begin, self.state.step * accumulate, self._worker_died):
+            for batch in steady(begin, self.state.step * budget.accumulate, self._worker_died):
                 if self.returns != returns:
                     break
-                unread.count(self.failed, batch.pop("failed").tolist(), m.train, recipe.bad, self.log.say)
-                self._shown = batch["index"].tolist()
+                m.note(self.failed, batch, self.log.say)
+                self._shown, self._amount = batch["index"].tolist(), self._amount + m.amount(batch)
                 self.waited += time.monotonic() - began
                 yield batch
                 began = time.monotonic()
@@ -270,15 +257,15 @@ class Run:
 
     def _worker_died(self) -> None:
         """Go on with new workers, once; they die when the machine runs out of memory."""
-        self.deaths += 1
+        self.deaths, noun = self.deaths + 1, self.material.nouns[0]
         if self.deaths > 1 and not self.stopped:
             self.save()
             raise ResourceError(
-                f"a process that reads pictures was ended from outside, twice; is the memory full? "
+                f"a process that reads {noun} was ended from outside, twice; is the memory full? "
                 f"The state is saved at step {self.state.step}; make room, then go on with: "
                 f"saccade train --resume {self.folder}"
             )
-        self.log.say("note: a process that reads pictures was ended from outside; new ones are started")
+        self.log.say(f"note: a process that reads {noun} was ended from outside; new ones are started")
 
     def go(self) -> None:
         """Train to the end, or until a signal; the second one leaves at once."""

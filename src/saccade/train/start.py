@@ -1,80 +1,35 @@
-"""Begin a run, or go on with one: read the data, choose the recipe, make the folder."""
+"""Begin a run, or go on with one, whatever its task: open the data, choose the recipe, make the folder."""
 
-import json
-import platform
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from saccade import __version__, values
-from saccade.data.collection import Collection
-from saccade.data.images import Images
-from saccade.data.open import open_images
-from saccade.data.split import few, hold_out
-from saccade.errors import DataError, ModelError, UsageError
-from saccade.metrics.classify import Scores
-from saccade.metrics.interval import wilson
-from saccade.train import folds, sinks
-from saccade.train.distributed import Team, current, launch, restarted
-from saccade.train.evaluate import answers, judge, samples, write_json
-from saccade.train.folds import Fold, take
-from saccade.train.material import Material
-from saccade.train.model import freeze, is_name, prepare, prepare_teacher, small_name, typical_side
-from saccade.train.recipe import Recipe, choose, override
-from saccade.train.report import report
+from saccade import values
+from saccade.errors import ModelError, UsageError, check_word
+from saccade.models.text import is_text
+from saccade.train.distributed import Team, launch, restarted
+from saccade.train.language import LANGUAGE
+from saccade.train.pictures import CLASSIFY
+from saccade.train.recipe import Training
 from saccade.train.run import Run
 from saccade.train.state import latest
+from saccade.train.subject import Asked, Opened, Subject, describe
+from saccade.train.translation import TRANSLATE
 from saccade.weights.atomic import new_folder, sweep
 from saccade.weights.files import read_json, write_text
-from saccade.weights.load import load
+
+SUBJECTS: dict[str, Subject] = {"classify": CLASSIFY, "translate": TRANSLATE, "language": LANGUAGE}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """Where the pictures of a run come from, and which of them it holds back."""
-
-    data: str
-    kind: str = "auto"
-    fold: Fold | None = None
-    """None: a share of the pictures, or the data's own val split."""
-    fraction: float = 1.0
-    """How much of each class is learnt from; what is held back is the same for every fraction."""
-    blind: bool = False
-    """Keep the last epoch, not the one that scores best, so that val plays no part in training."""
-
-    @classmethod
-    def of(cls, described: dict[str, Any]) -> "Source":
-        """Read it from data.json."""
-        fold = described.get("fold")
-        try:
-            if not all(isinstance(described[name], str) for name in ("source", "kind")):
-                raise ValueError("the source and its kind are no words")
-            place = None if fold is None else values.from_json(Fold, fold)
-            return cls(
-                data=described["source"],
-                kind=described["kind"],
-                fold=place,
-                fraction=float(described.get("fraction", 1)),
-                blind=described.get("blind") is True,
-            )
-        except (KeyError, ValueError) as error:
-            raise ModelError(f"data.json of the run cannot be used ({error}); start anew") from error
-
-    def open(self, recipe: Recipe) -> Collection:
-        """The pictures, parted as the run needs them."""
-        return self.part(open_images(self.data, self.kind), recipe)
-
-    def part(self, found: Collection, recipe: Recipe) -> Collection:
-        """Part pictures that are opened already."""
-        if self.fold is not None:
-            return take(found, self.fold, recipe.seed)
-        parted = hold_out(found, recipe.val, recipe.seed)
-        return parted if self.fraction == 1 else few(parted, self.fraction, recipe.seed)
+def task_of(data: str, model: str, changes: Sequence[str]) -> str:
+    """The task where none was asked for: the recipe's, else the model's, else language for a .txt file."""
+    set_to = {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in changes}
+    if "task" in set_to:
+        return set_to["task"]
+    name = model or set_to.get("model", "")
+    if is_text(name):
+        return "language" if name.startswith(("gpt", "bert")) else "translate"
+    return "language" if data.removesuffix(".gz").endswith(".txt") else "classify"
 
 
 def start(
@@ -85,30 +40,28 @@ def start(
     kind: str = "auto",
     quiet: bool = False,
     made: bool = False,
+    task: str = "",
 ) -> Run:
     """A run about to begin: all is read and checked, and its folder holds what is needed to repeat it.
 
     Args:
-        made: `out` is there already, and empty but for the pictures.
+        made: `out` is there already, and empty but for the data.
+        task: classify, translate or language; "" for what data and model look like.
     """
-    source, found = Source(data=data, kind=kind), open_images(data, kind)
-    recipe, why = settle(found.train, model, changes)
-    found = source.part(found, recipe)
-    material, told = gather(recipe, found, source)
-    assert material.val is not None
-    wanted, team = place(data, out), material.team
+    task = task or task_of(data, model, changes)
+    check_word("task", task, SUBJECTS)
+    asked = Asked(data=data, model=model, changes=_without_task(changes), kind=kind, task=task)
+    opened = SUBJECTS[task].open(asked)
+    wanted, team = place(data, out), opened.material.team
     folder = wanted if made else team.told(new_folder(wanted) if team.leads else wanted)
-    run = begin(folder, material, found, source, quiet)
-    for words in (
-        found.told,
-        f"{len(material.train):,} pictures to learn from, {len(material.val):,} to be scored on",
-        told,
-        why,
-    ):
+    run = begin(folder, opened, quiet)
+    for words in opened.told:
         run.log.say(words)
-    for words in found.warnings:
-        run.log.say(f"note: {words}")
     return run
+
+
+def _without_task(changes: Sequence[str]) -> list[str]:
+    return [text for text in changes if text.partition("=")[0].strip() != "task"]
 
 
 def place(data: str, out: Path | None) -> Path:
@@ -131,28 +84,14 @@ def interrupted(data: str, out: Path | None, team: Team) -> Path | None:
     return team.told(found[-1] if found else None)
 
 
-def settle(images: Images, model: str, changes: Sequence[str]) -> tuple[Recipe, str]:
-    """The recipe for these pictures as the person changed it, and the reason in a sentence."""
-    side = typical_side(images)
-    named = [text.partition("=")[2].strip() for text in changes if text.partition("=")[0].strip() == "model"]
-    model = model or (named[-1] if named else small_name(side))
-    recipe, why = choose(len(images), not is_name(model), side)
-    return override(recipe, [*changes, f"model={model}"]), why
-
-
-def begin(
-    folder: Path,
-    material: Material,
-    found: Collection,
-    source: Source,
-    quiet: bool = False,
-    brief: bool = False,
-    command: str = "",
-) -> Run:
-    """A run of pictures that are parted already, in a folder that is made already."""
+def begin(folder: Path, opened: Opened, quiet: bool = False, brief: bool = False, command: str = "") -> Run:
+    """A run in a folder that is made already."""
+    material = opened.material
     run = Run(folder, material, quiet, brief)
     if material.team.leads:
-        describe(folder, material.recipe, found, source, command)
+        for name, text in opened.files.items():
+            write_text(folder / name, text)
+        describe(folder, material.recipe, opened.data, command)
         if started := launch():
             write_text(folder / "launch.txt", started)
     run.log.event("start", 0, parameters=sum(p.numel() for p in material.module.parameters()))
@@ -161,15 +100,14 @@ def begin(
 
 
 def resume(folder: Path, quiet: bool = False, brief: bool = False) -> Run:
-    """A run as its newest whole checkpoint has it; refused if the pictures are not those it began with."""
-    recipe, source = recorded(folder)
-    found = source.open(recipe)
-    check_same(folder, found)
+    """A run as its newest whole checkpoint has it; refused if the data are not those it began with."""
+    recipe, described = recorded(folder)
+    opened = SUBJECTS[described.get("task", "classify")].reopen(folder, recipe, described)
     place, damaged = latest(folder / "checkpoints")
     if place is None and (damaged or (folder / "results.csv").exists()):
         raise ModelError(f"{folder} has no whole checkpoint to go on from; start anew")
     sweep(folder)
-    run = Run(folder, gather(recipe, found, source)[0], quiet, brief)
+    run = Run(folder, opened.material, quiet, brief)
     for words in damaged:
         run.log.say(f"note: {words}")
     if place is None:  # killed before its first step
@@ -182,109 +120,33 @@ def resume(folder: Path, quiet: bool = False, brief: bool = False) -> Run:
     return run
 
 
-def recorded(folder: Path) -> tuple[Recipe, Source]:
-    """The recipe and the source of the pictures that a run folder records."""
+def recorded(folder: Path) -> tuple[Training, dict[str, Any]]:
+    """The recipe that a run folder records, and what it says of its data."""
     if not (folder / "recipe.json").is_file():
         raise UsageError(
             f"{folder} is no run folder (it has no recipe.json); give the folder that training made"
         )
-    described = read_json(folder / "recipe.json")
-    if described.get("method") == "probe":
+    found = read_json(folder / "recipe.json")
+    if found.get("method") == "probe":
         raise UsageError(
             f"{folder} is a linear probe, which takes seconds and cannot be gone on with; run it again "
             "(the features that were computed are kept)"
         )
+    described = read_json(folder / "data.json")
+    task = described.get("task", "classify")
+    if task not in SUBJECTS:
+        raise ModelError(f"{folder / 'data.json'} is of the task {task!r}; expected {', '.join(SUBJECTS)}")
     try:
-        recipe = values.from_json(Recipe, described)
+        return values.from_json(SUBJECTS[task].recipe, found), described
     except ValueError as error:
         raise ModelError(f"{folder / 'recipe.json'} cannot be used: {error}") from error
-    return recipe, Source.of(read_json(folder / "data.json"))
-
-
-def check_same(folder: Path, found: Collection) -> None:
-    """Refuse pictures that are not those the run began with."""
-    described = read_json(folder / "data.json")
-    for name in ("train", "val"):
-        part = found.splits.get(name)
-        if part is not None and part.fingerprint() != described.get(name, {}).get("fingerprint"):
-            raise DataError(
-                f"the pictures in {described['source']} are not those that {folder} began with; start anew"
-            )
-
-
-def gather(recipe: Recipe, found: Collection, source: Source) -> tuple[Material, str]:
-    """What the run works with, and a sentence on the model it begins from."""
-    labels = list(found.train.classes)
-    module, preprocess, told = prepare(recipe, labels)
-    if recipe.freeze != "none":
-        freeze(module, recipe.freeze)
-    teacher = prepare_teacher(recipe, labels, preprocess)
-    chooses = source.fold is None and not source.blind
-    train, val, team = found.train, found.val, current()
-    team.device(recipe.device)  # one that is not there is refused before a folder is made
-    sinks.check(recipe.track)
-    team = replace(team, sharded=recipe.parallel == "fsdp" and team.size > 1)
-    return Material(recipe, train, val, module, preprocess, teacher, team, chooses), told
-
-
-def describe(folder: Path, recipe: object, found: Collection, source: Source, command: str = "") -> None:
-    """Write what is needed to repeat the run; the command is this process's if none is given."""
-    data = str(Path(source.data).resolve()) if Path(source.data).exists() else source.data
-    described = {
-        "source": data,
-        "kind": source.kind,
-        **({} if source.fold is None else {"fold": values.to_json(source.fold)}),
-        **({} if source.fraction == 1 else {"fraction": source.fraction}),
-        **({"blind": True} if source.blind else {}),
-        "told": found.told,
-        "warnings": list(found.warnings),
-        "classes": list(found.train.classes),
-        **{
-            name: {"pictures": len(part), "fingerprint": part.fingerprint()}
-            for name, part in found.splits.items()
-        },
-    }
-    env = {"python": platform.python_version(), "torch": torch.__version__, "platform": platform.platform()}
-    env |= {"threads": str(torch.get_num_threads()), "saccade": __version__}
-    write_text(folder / "data.json", json.dumps(described, indent=2, ensure_ascii=False) + "\n")
-    write_text(folder / "env.json", json.dumps(env, indent=2) + "\n")
-    write_text(folder / "command.txt", command or " ".join(sys.argv) + "\n")
-    # last, as a folder without it is no run
-    write_text(folder / "recipe.json", json.dumps(values.to_json(recipe), indent=2) + "\n")
-
-
-def conclude(run: Run) -> tuple[Scores | None, Path]:
-    """Score the model that was kept on the pictures held back, if any were, and write the report.
-
-    A fold's answers to each of them come last: where they are, the fold is done.
-    """
-    material, folder = run.material, run.folder
-    fold = recorded(folder)[1].fold
-    shown = samples(material.train, material.preprocess, material.recipe.augment, material.recipe.seed)
-    write_json(folder / "samples.json", shown)
-    if material.val is None:
-        return None, report(folder)
-    kept = load(folder)
-    split = "val" if material.choose else "held-out"
-    parts = list(answers(kept.module, kept.preprocess, material.val))
-    p, labels, numbers = (np.concatenate(column) for column in zip(*parts, strict=True))
-    scores, told = judge(material.val, p, labels, numbers, split=split)
-    write_json(folder / "evaluation.json", told)
-    page = report(folder)
-    if fold is not None:
-        rows = folds.answered(material.val, p, numbers, fold.number)
-        folds.write(folder / folds.PREDICTIONS, rows)
-    return scores, page
 
 
 def finish(run: Run) -> Path:
-    """Score the best model on the pictures held back, and write the report."""
-    scores, page = conclude(run)
-    if scores is not None:
-        low, high = wilson(scores.correct, scores.count)
-        run.log.say(
-            f"right {scores.accuracy:.1%} of {scores.count} unseen pictures "
-            f"(95 % sure: {low:.1%} to {high:.1%})"
-        )
+    """Judge the best model on what was held back, and write the report."""
+    task = getattr(run.material.recipe, "task", "classify")
+    told, page = SUBJECTS[task].conclude(run)
+    if told:
+        run.log.say(told)
     run.log.say(f"report: {page}")
     return page

@@ -16,8 +16,8 @@ from saccade.data.inspect import Examination, Place
 from saccade.errors import DataError, ModelError, SaccadeError, UsageError
 from saccade.metrics.doubt import doubts
 from saccade.train.crossval import is_crossval
+from saccade.train.pictures import Source
 from saccade.train.recipe import Recipe
-from saccade.train.start import Source
 from saccade.weights.files import read_json
 from saccade.weights.load import Loaded, load
 from saccade.weights.source import shown

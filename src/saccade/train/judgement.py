@@ -1,0 +1,151 @@
+"""How good a model of text is on a text that it has not learnt from, with samples to read."""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from saccade.data.buckets import Limit, Pairs, once
+from saccade.data.sentences import Sentences
+from saccade.data.text import Text, open_text
+from saccade.data.translation import open_pairs
+from saccade.data.windows import once as windows
+from saccade.errors import DataError, UsageError
+from saccade.metrics.text import Exposure, corpus_bleu, simple_bleu
+from saccade.models.bert import BERT
+from saccade.models.gpt import GPT
+from saccade.tasks.language import HOLE, HiddenWord, Language, NextWord, complete, exposure, fill
+from saccade.tasks.translate import Translate, translate
+from saccade.tasks.translate import exposure as exposed
+from saccade.weights.text import SIDES, Spoken
+
+SHOWN = 12
+ENOUGH = 512
+"""Sentences or windows by which the places of words are compared."""
+PLACES = 60
+"""Places that a plot shows; few sentences are longer."""
+LEAST = 20
+"""Words at a place; the accuracy of fewer would be noise."""
+PIECES = 120
+"""Words that a sample goes on for."""
+K = 2
+"""The longest n-gram of the simple form of BLEU."""
+
+
+def judge(spoken: Spoken, part: Sentences | Text, split: str) -> dict[str, Any]:
+    """What evaluation.json holds of a model of text."""
+    if isinstance(part, Sentences):
+        return {"task": "translate", "split": split, "sides": list(spoken.sides), **_translated(spoken, part)}
+    return {"task": "language", "split": split, **_read(spoken, part)}
+
+
+def parts(spoken: Spoken, data: str) -> Mapping[str, Sentences | Text]:
+    """The splits of a text, or of sentence pairs in the languages that the model knows."""
+    if spoken.task == "language":
+        return open_text(data).splits
+    if spoken.task != "translate":
+        raise UsageError(f"a model to {spoken.task} cannot be scored on text; expected one to translate")
+    pair = "" if spoken.sides == SIDES else "-".join(spoken.sides)
+    return open_pairs(data, pair, learns=False).splits
+
+
+def _translated(spoken: Spoken, part: Sentences) -> dict[str, Any]:
+    sources, wanted = map(list, zip(*((pair.source, pair.target) for pair in part), strict=True))
+    written = translate(spoken.module, spoken.reads, spoken.vocabulary, sources)
+    pairs = Pairs(spoken.reads.number(sources), spoken.vocabulary.number(wanted))
+    task = Translate(spoken.module, spoken.vocabulary)
+    found = task.scores(task.tally(spoken.module, once(pairs, Limit()), write=False))
+    exact, forgiving = (corpus_bleu(written, wanted, lowercase=lower) for lower in (False, True))
+    simple = [simple_bleu(a.split(), b.split(), K) for a, b in zip(written, wanted, strict=True)]
+    scores = {
+        "bleu": exact.score,
+        "bleu_lowercase": forgiving.score,
+        "simple_bleu": sum(simple) / len(simple),
+        "perplexity": found["perplexity"],
+        "loss": found["loss"],
+        "accuracy": found["accuracy"],
+        "count": len(sources),
+    }
+    samples = [
+        {"source": sources[i], "wanted": wanted[i], "written": written[i]} for i in _spread(len(sources))
+    ]
+    some = pairs.take(np.array(_spread(len(pairs), ENOUGH), np.int64))
+    return {
+        "scores": scores,
+        "signatures": {"bleu": exact.signature, "bleu_lowercase": forgiving.signature},
+        "exposure": _places(exposed(spoken.module, once(some, Limit())), 1),
+        "samples": samples,
+    }
+
+
+def _spread(count: int, most: int = SHOWN) -> list[int]:
+    """Some numbers below count, evenly."""
+    return np.linspace(0, count - 1, min(most, count)).astype(int).tolist()
+
+
+def _places(found: Exposure, first: int) -> dict[str, Any]:
+    """Accuracies by place, as far as there are words enough."""
+    kept = [
+        i
+        for i, n in enumerate(found.forced.count[:PLACES].tolist())
+        if n >= min(LEAST, found.forced.count.max())
+    ]
+    rows = {"forced": found.forced.accuracy, "free": found.free.accuracy, "words": found.forced.count}
+    return {
+        "places": [first + i for i in kept],
+        **{name: [float(column[i]) for i in kept] for name, column in rows.items()},
+    }
+
+
+def task_for(spoken: Spoken, module: nn.Module, smoothing: float = 0.0, seed: int = 0) -> Language:
+    """The next word for a GPT, a hidden word for a BERT."""
+    if isinstance(spoken.module, BERT):
+        return HiddenWord(module, len(spoken.vocabulary), smoothing=smoothing, seed=seed)
+    return NextWord(module, smoothing=smoothing, seed=seed)
+
+
+def context_of(spoken: Spoken) -> int:
+    """Words that the model reads at once."""
+    assert isinstance(spoken.module, GPT | BERT)
+    return spoken.module.config.context
+
+
+def _read(spoken: Spoken, part: Text) -> dict[str, Any]:
+    tokens, context = spoken.vocabulary.number(part).tokens, context_of(spoken)
+    if len(tokens) < 3:
+        raise DataError(f"the text has {len(tokens)} tokens; expected three or more to be scored on")
+    task = task_for(spoken, spoken.module)
+    found = task.score(spoken.module, windows(tokens, context, 64))
+    scores = {name: found[name] for name in ("perplexity", "loss", "accuracy")}
+    told: dict[str, Any] = {"scores": {**scores, "count": int(found["count"])}}
+    if isinstance(spoken.module, GPT):
+        some = islice(windows(tokens, context, 64), ENOUGH // 64)
+        told["exposure"] = _places(
+            exposure(spoken.module, some), max(1, (min(context, len(tokens) - 1) + 1) // 2) + 1
+        )
+        return {**told, "samples": list(_completed(spoken, part))}
+    return {**told, "samples": list(_filled(spoken, part))}
+
+
+def _lines(part: Text, least: int) -> list[str]:
+    """Lines with words enough, evenly from the beginning of a text."""
+    found = [line.strip() for line in islice(part, 2000) if len(line.split()) >= least]
+    return [found[i] for i in _spread(len(found), SHOWN // 2)] if found else []
+
+
+def _completed(spoken: Spoken, part: Text) -> Iterable[dict[str, Any]]:
+    for number, line in enumerate(_lines(part, 3) or ["\n"]):
+        more = complete(spoken.module, spoken.vocabulary, line, most=PIECES, seed=number)
+        yield {"source": line, "written": more}
+
+
+def _filled(spoken: Spoken, part: Text) -> Iterable[dict[str, Any]]:
+    for number, line in enumerate(_lines(part, 4)):
+        words = line.split()
+        place = (number * 7 + 1) % len(words)
+        hidden = " ".join([*words[:place], HOLE, *words[place + 1 :]])
+        guesses = fill(spoken.module, spoken.vocabulary, hidden)[0]
+        told = ", ".join(f"{guess.word} ({guess.p:.0%})" for guess in guesses)
+        yield {"source": hidden, "wanted": words[place], "written": told}
