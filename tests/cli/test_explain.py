@@ -183,6 +183,8 @@ def test_a_picture_that_cannot_be_read_does_not_stop_the_others(model, photo, tm
     told = json.loads(run("explain", model, bad, photo, "--quick", "--json").out)
     assert "is not a picture" in told[0]["error"]
     assert run("explain", model, bad, "--all").code == 3
+    assert run("explain", model, bad, "--quick", "--out", tmp_path / "nothing").code == 1
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_a_cnn_is_explained_by_gradcam_and_has_a_page_without_attention(cnn, photo, tmp_path):

@@ -108,8 +108,10 @@ def explain(
         (show_json if as_json else show_table)(answers)
     if inside:
         _inside(work, ready)
-    if work.out is not None:
+    if work.out is not None and any(work.out.iterdir()):
         print(f"pictures and numbers: {work.out}", file=sys.stderr)
+    elif work.out is not None:
+        work.out.rmdir()  # no picture could be read
     failed = sum(isinstance(answer, DataError) for _, answer in answers)
     if failed:
         print(f"{failed} of {len(answers)} pictures could not be read", file=sys.stderr)
