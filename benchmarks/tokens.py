@@ -18,7 +18,7 @@ from saccade.models.build import config_of
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image
 from saccade.tokens.cost import Config, macs
-from saccade.tokens.merge import merge
+from saccade.tokens.merge import decreasing, merge
 from saccade.tokens.prune import prune
 from saccade.tokens.walk import Walk, run
 
@@ -49,7 +49,9 @@ def candidates(vit: ViT) -> dict[str, nn.Module]:
     made |= {f"keep {keep}": prune(vit, keep) for keep in (0.9, 0.7, 0.5)}
     made["attention 0.7"] = prune(vit, 0.7, by="attention")
     rates = [round(r * patches / 196 * 12 / vit.config.depth) for r in (8, 13, 16)]
-    return made | {f"merge r={rate}": merge(vit, rate) for rate in rates}
+    made |= {f"merge r={rate}": merge(vit, rate) for rate in rates}
+    made[f"merge r={rates[1]} down"] = merge(vit, decreasing(vit.config.depth, rates[1]))
+    return made
 
 
 def cost(module: nn.Module) -> int:
@@ -85,25 +87,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", choices=list(CASES), nargs="*", default=list(CASES))
+    parser.add_argument("--ways", nargs="*", help="such as 'keep 0.7' 'merge r=13'; default: all of them")
+    parser.add_argument("--batches", type=int, nargs="*")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {options.rounds} rounds")
     print(
-        f"{'model':18}{'batch':>6}  {'way':14}{'GMAC':>7}{'ratio':>8}{'(quartiles)':>14}{'best':>7}{'ms':>9}"
+        f"{'model':18}{'batch':>6}  {'way':16}{'GMAC':>7}{'ratio':>8}{'(quartiles)':>14}{'best':>7}{'ms':>9}"
     )
     for case in options.only:
         name, changes, batches = CASES[case]
         vit = saccade.create(name, classes=1000, **changes).eval()
         assert isinstance(vit, ViT)
         models = candidates(vit)
-        for batch in batches:
+        if options.ways is not None:
+            models = {way: module for way, module in models.items() if way in ("dense", *options.ways)}
+        for batch in options.batches or batches:
             found = times(models, torch.rand(batch, 3, *vit.config.image), options.rounds)
             for way, seen in found.items():
                 by = sorted(a / b for a, b in zip(found["dense"], seen, strict=True))
                 spread = f"({by[len(by) // 4]:.2f}-{by[-1 - len(by) // 4]:.2f})"
                 best = min(found["dense"]) / min(seen)
                 told = f"{cost(models[way]) / 1e9:7.3f}{median(by):8.2f}{spread:>14}{best:7.2f}"
-                print(f"{case:18}{batch:6}  {way:14}{told}{1e3 * median(seen):9.1f}", flush=True)
+                print(f"{case:18}{batch:6}  {way:16}{told}{1e3 * median(seen):9.1f}", flush=True)
 
 
 if __name__ == "__main__":

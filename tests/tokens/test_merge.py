@@ -198,12 +198,20 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 small = ViTConfig(image=(32, 32), patch=8, width=24, depth=3, heads=3, hidden=48, classes=5)
 b, r, c = (torch.export.Dim(n, min=2, max=64) for n in "brc")
-for config in (small, replace(small, pool="mean", position="relative"), replace(small, position="rope2d")):
+drops, looks = lambda vit: prune(vit, 0.5, (1, 2)), lambda vit: prune(vit, 0.5, (1,), "attention")
+merges = lambda vit: merge(vit, 3)
+cases = (  # each way, each kind of position
+    (small, (drops, looks, merges)),
+    (replace(small, pool="mean", position="relative"), (drops,)),
+    (replace(small, position="rope2d"), (merges,)),
+)
+for config, ways in cases:
     vit = build(config).eval()
     with torch.no_grad():
         for p in vit.parameters():
             p.normal_(std=0.2)
-        for module in (prune(vit, 0.5, (1, 2)), prune(vit, 0.5, (1,), "attention"), merge(vit, 3)):
+        for way in ways:
+            module = way(vit)
             sizes = {"image": {0: b, 2: 8 * r, 3: 8 * c}}
             graph = torch.export.export(module, (torch.randn(2, 3, 48, 40),), dynamic_shapes=sizes).module()
             for shape in ((3, 3, 32, 32), (2, 3, 16, 80), (5, 3, 72, 24)):

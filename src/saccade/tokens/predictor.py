@@ -28,6 +28,12 @@ class Predictor(nn.Module):
         self.narrow = nn.Linear(half, quarter)
         self.decide = nn.Linear(quarter, 2)
 
+    @torch.no_grad()
+    def lean(self, keep: float) -> None:
+        """Begin with this chance to keep any patch: a model learns faster from its usual share of them."""
+        chance = min(max(keep, 0.01), 0.99)
+        self.decide.bias.copy_(torch.tensor([chance, 1 - chance]).log())
+
     def forward(self, z: Patches, kept: Decision | None = None) -> Float[Tensor, "b n 2"]:
         x = F.gelu(self.enter(self.norm(z)))
         half = self.narrow.in_features

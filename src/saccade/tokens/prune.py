@@ -175,7 +175,7 @@ class Masked:
 
     logits: Float[Tensor, "b classes"]
     patches: Float[Tensor, "b n d"]
-    """The patches after the last block, dropped ones too."""
+    """The patches after the last block and the norm, dropped ones too: of like size in every model."""
     decisions: list[Decision]
     """What was kept after each place; 0 or 1, with a gradient."""
 
@@ -189,6 +189,9 @@ class Pruned(Walker):
         count = len(config.places) if config.by == "predictor" else 0
         self.predictors: Stack[Predictor] = Stack(Predictor(self.config.width) for _ in range(count))
         init.deit(self.predictors)
+        for predictor in self.predictors:
+            predictor.lean(config.keep)
+        self._seen: Masked | None = None
 
     def walk(self, image: Image) -> Dropping:
         """Dropping, as in inference."""
@@ -199,11 +202,18 @@ class Pruned(Walker):
         walk = Masking(self, image, decisions)
         z = run(self, walk, self.embed(image))
         logits = self.read(z, walk.everyone() if walk.decisions else None)
-        return Masked(logits, z[:, self.config.front :], walk.decisions)
+        return Masked(logits, self.norm(z)[:, self.config.front :], walk.decisions)
+
+    def taken(self) -> Masked:
+        """What the last pass in training saw; once, as it holds the pass's graph."""
+        assert self._seen is not None, "no pass in training came before"
+        seen, self._seen = self._seen, None
+        return seen
 
     def forward(self, image: Image) -> Float[Tensor, "b classes"]:
         if self.training and self.predictors:
-            return self.masked(image).logits
+            self._seen = self.masked(image)  # kept, as processes that train together see a forward only
+            return self._seen.logits
         asked = self.asked() if self.plan.places and self.plan.keep < 1 else None
         return self.read(run(self, self.walk(image), self.embed(image), asked))
 

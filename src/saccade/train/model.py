@@ -7,6 +7,7 @@ from statistics import median
 import torch
 from PIL import Image
 
+from saccade.data.collection import Collection
 from saccade.data.images import Images
 from saccade.data.transform import Preprocess
 from saccade.errors import DataError, UsageError
@@ -17,10 +18,12 @@ from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViT
 from saccade.nn.block import BlockStyle
 from saccade.tasks.teacher import Teacher
+from saccade.tokens.plan import prunable
+from saccade.tokens.prune import prune
 from saccade.train.optim import depth_of
 from saccade.train.recipe import Recipe
 from saccade.weights.load import load
-from saccade.weights.look import locate
+from saccade.weights.look import locate, look
 
 
 def is_name(model: str) -> bool:
@@ -31,6 +34,15 @@ def is_name(model: str) -> bool:
 def prepare(recipe: Recipe, labels: list[str]) -> tuple[Vision, Preprocess, str]:
     """The module, its preprocessing, and a sentence on what was done."""
     torch.manual_seed(recipe.seed)
+    module, preprocess, told = _prepared(recipe, labels)
+    if recipe.keep == 1:
+        return module, preprocess, told
+    made = prune(prunable(module), recipe.keep, recipe.places or None)
+    where = ", ".join(str(place + 1) for place in made.plan.places)
+    return made, preprocess, f"{told}; it learns to keep {recipe.keep:.0%} of the patches at block {where}"
+
+
+def _prepared(recipe: Recipe, labels: list[str]) -> tuple[Vision, Preprocess, str]:
     if is_name(recipe.model):
         module = build(_changed(names.config(recipe.model, len(labels)), recipe))
         size = module.config.image
@@ -51,6 +63,24 @@ def prepare(recipe: Recipe, labels: list[str]) -> tuple[Vision, Preprocess, str]
     before = loaded.module.config.classes
     told = "its own head" if same else f"a new head for {len(labels)} classes in the place of its {before}"
     return fresh, loaded.preprocess, f"{recipe.model} with {told}"
+
+
+def as_known(found: Collection, model: str) -> Collection:
+    """The pictures with their classes counted as a model counts them, which is to stay as it is."""
+    known = [] if is_name(model) else look(locate(model)).labels
+    if not known:
+        raise UsageError(f"{model} names no classes; patches are dropped from a model that was trained")
+    missing = sorted(set(found.train.classes) - set(known))
+    if missing:
+        raise DataError(
+            f"the data has {len(missing)} classes that {model} does not know ({', '.join(missing[:3])}); "
+            f"expected folders named like its labels ({', '.join(known[:3])}, ...)"
+        )
+    train, val, test = (
+        None if part is None else part.relabel(known) for part in (found.train, found.val, found.test)
+    )
+    assert train is not None
+    return replace(found, train=train, val=val, test=test)
 
 
 def prepare_teacher(recipe: Recipe, labels: list[str], preprocess: Preprocess) -> Teacher | None:

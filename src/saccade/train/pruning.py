@@ -1,0 +1,121 @@
+"""From a trained model to one that looks at fewer patches: learnt, by a fixed rule, or for a speed."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from saccade import values
+from saccade.data.collection import Collection
+from saccade.data.open import open_images
+from saccade.errors import SaccadeError
+from saccade.models.loop import Looped
+from saccade.models.vit import ViT
+from saccade.tokens.plan import planned, prunable
+from saccade.train import slim, slim_told, start
+from saccade.train.model import as_known
+from saccade.train.pictures import Source
+from saccade.train.recipe import Recipe, typed
+from saccade.train.run import Run
+from saccade.train.search import made, search
+from saccade.train.slim import Beside
+from saccade.weights.atomic import new_folder
+from saccade.weights.files import write_text
+from saccade.weights.load import Loaded, load, write
+from saccade.weights.look import locate
+
+Say = Callable[[str], None]
+
+
+def place(model: str, out: Path | None) -> Path:
+    """Where the result goes if nothing is there yet."""
+    return out or Path("runs") / f"{Path(model).resolve().name.removesuffix('.safetensors')}-pruned"
+
+
+def learn(
+    model: str, data: str, keep: float, out: Path | None, changes: Sequence[str], kind: str = "auto"
+) -> Run:
+    """A training about to begin, in which the model learns which patches matter, taught by itself."""
+    prunable(load(locate(model)).module)
+    usual = [*_inherited(model), "droppath=0", "optim.lr=1e-4", f"teacher={model}", *changes]
+    return start.start(data, model, place(model, out), [*_epochs(data, kind), *usual, f"keep={keep}"], kind)
+
+
+def _epochs(data: str, kind: str) -> list[str]:
+    """Few: the model knows the pictures, and has only to learn which patches it can do without."""
+    pictures = len(open_images(data, kind).train)
+    return [f"budget.epochs={10 if pictures < 1000 else 5 if pictures < 20_000 else 3}"]
+
+
+def _inherited(model: str) -> list[str]:
+    """How the model itself was trained: the same pictures held back, the same augmentation."""
+    recipe = _recipe(model)
+    if recipe is None:
+        return []
+    kept: dict[str, Any] = {"seed": recipe.seed, "val": recipe.val, "bad": recipe.bad}
+    kept |= {"augment": values.to_json(recipe.augment), "mix": values.to_json(recipe.mix)}
+    return list(typed(kept))
+
+
+def _recipe(model: str) -> Recipe | None:
+    """How the model was trained, if it was trained here."""
+    try:
+        recipe, _ = start.recorded(Path(model))
+    except SaccadeError:
+        return None
+    return recipe if isinstance(recipe, Recipe) else None
+
+
+def untrained(model: str, data: str, how: str, keep: float, out: Path | None, kind: str = "auto") -> Path:
+    """The model with a rule that needs no training, measured and written."""
+    loaded, found = _opened(model, data, kind)
+    slimmed = planned(prunable(loaded.module), how, keep)
+    return _written(model, loaded, slimmed, _measured(model, loaded, slimmed, found), out)
+
+
+def chosen(
+    model: str,
+    data: str,
+    wanted: Callable[[float], float],
+    batch: int,
+    out: Path | None,
+    say: Say,
+    kind: str = "auto",
+) -> Path | None:
+    """The model by the plan that reaches a speed and answers best; None if the dense one reaches it."""
+    loaded, found = _opened(model, data, kind)
+    vit = prunable(loaded.module)
+    best = search(vit, loaded.preprocess, slim.unseen(found)[1], wanted, batch, say)
+    if best is None:
+        return None
+    slimmed = made(vit, best.config)
+    measured = _measured(model, loaded, slimmed, found, (batch,))
+    told = replace(measured, predicted=best.predicted, wanted=best.ratio)
+    return _written(model, loaded, slimmed, told, out)
+
+
+def _opened(model: str, data: str, kind: str) -> tuple[Loaded, Collection]:
+    loaded, source = load(locate(model)), Source(data=data, kind=kind)
+    prunable(loaded.module)
+    recipe = _recipe(model) or Recipe()
+    found = open_images(data, kind)
+    known = as_known(found, model)
+    return loaded, source.part(known, recipe) if found.test is None else known
+
+
+def _measured(
+    model: str, loaded: Loaded, slimmed: Looped, found: Collection, batches: Sequence[int] = slim.BATCHES
+) -> Beside:
+    assert isinstance(loaded.module, ViT)
+    split, images = slim.unseen(found)
+    return slim.compare(loaded.module, slimmed, loaded.preprocess, images, split, model, batches)
+
+
+def _written(model: str, loaded: Loaded, slimmed: Looped, told: Beside, out: Path | None) -> Path:
+    """A model folder, with what was measured in it."""
+    folder = new_folder(place(model, out))
+    write(folder, slimmed, loaded.preprocess, loaded.labels)
+    slim_told.write(folder, told)
+    write_text(folder / "command.txt", " ".join(sys.argv) + "\n")
+    return folder

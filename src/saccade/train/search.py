@@ -1,0 +1,227 @@
+"""A speed that one chooses: which plan of dropping or merging reaches it and answers best, measured here.
+
+A family of plans (a way, and the blocks where it acts) is a line from gentle to rough. Of each family the
+gentlest plan that should reach the wanted speed is tried: its time is predicted from that of one block with
+fewer and fewer tokens, then measured, and a rougher one is taken where it was too slow. Those that reach it
+are compared on labelled pictures.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import nn
+
+from saccade.data.images import Images
+from saccade.data.transform import Preprocess
+from saccade.errors import UsageError
+from saccade.models.hybrid import Hybrid
+from saccade.models.loop import LoopConfig, Looped, vit_of
+from saccade.models.vit import ViT
+from saccade.tokens.merge import MergedConfig, constant, decreasing, merge
+from saccade.tokens.plan import told
+from saccade.tokens.prune import PrunedConfig, prune, usual_places
+from saccade.train.slim import race, right_of, speed
+
+KEEPS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)
+STEPS = 8
+"""Numbers of tokens at which a block is timed."""
+SLACK = 1.03
+"""How much faster than wanted a plan has to be predicted before it is tried."""
+TRIES = 4
+"""Plans of a family that are measured before it is given up."""
+SECONDS = 1.5
+"""For measuring one plan beside the dense model."""
+ENOUGH = 512
+"""Pictures on which plans are compared; the one that is chosen is scored on all of them."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A plan that was measured."""
+
+    config: LoopConfig
+    predicted: float
+    """Seconds for a batch."""
+    taken: float
+    ratio: float
+    """How many times as fast as the dense model."""
+    right: float = 0.0
+    """Share of the pictures."""
+
+
+class Clock:
+    """Predicts the time of a plan from that of one block at several numbers of tokens."""
+
+    def __init__(self, vit: ViT, batch: int, seconds: float) -> None:
+        """`seconds`: what the whole model takes."""
+        full = vit.config.front + vit.config.grid[0] * vit.config.grid[1]
+        self.at = sorted({max(1, round(full * (i + 1) / STEPS)) for i in range(STEPS)})
+        block = vit.blocks[len(vit.blocks) // 2]
+        self.taken = _timed(block, [torch.randn(batch, n, vit.config.width) for n in self.at])
+        self.rest = max(seconds - len(vit.blocks) * self.taken[-1], 0.0)
+        self.extra = {"pruned": 0.0, "merged": 0.0}
+        """Seconds that one act of dropping or merging takes."""
+
+    def blocks(self, tokens: Sequence[int]) -> float:
+        """Seconds of blocks that get so many tokens each, and of what is before and after them."""
+        return self.rest + float(np.interp(tokens, self.at, self.taken).sum())
+
+    def predict(self, config: LoopConfig) -> float:
+        """Seconds of a plan."""
+        return self.blocks(tokens(config)) + acts(config) * self.extra[config.kind]
+
+    def learn(self, config: LoopConfig, seconds: float) -> None:
+        """What the acts take, from a plan that was measured."""
+        self.extra[config.kind] = max(0.0, (seconds - self.blocks(tokens(config))) / max(acts(config), 1))
+
+
+def _timed(block: nn.Module, inputs: list[torch.Tensor], rounds: int = 9) -> list[float]:
+    found: list[list[float]] = [[] for _ in inputs]
+    with torch.inference_mode():
+        for number in range(-1, rounds):
+            for z, row in zip(inputs, found, strict=True):
+                before = perf_counter()
+                block(z)
+                if number >= 0:
+                    row.append(perf_counter() - before)
+    return [median(row) for row in found]
+
+
+def tokens(config: LoopConfig) -> list[int]:
+    """What `saccade.tokens.cost.lengths` finds by running, in a moment: there are many plans."""
+    vit = vit_of(config)
+    patches, front, found = vit.grid[0] * vit.grid[1], vit.front, []
+    left = patches
+    for block in range(vit.depth):
+        if isinstance(config, PrunedConfig) and block in config.places:
+            left = config.count(config.places.index(block), patches)
+        found.append(left + front)
+        if isinstance(config, MergedConfig):
+            left -= min(config.rates[block], left // 2)
+    return found
+
+
+def acts(config: LoopConfig) -> int:
+    """How often patches are dropped or merged."""
+    if isinstance(config, PrunedConfig):
+        return len(config.places)
+    assert isinstance(config, MergedConfig)
+    return sum(rate > 0 for rate in config.rates)
+
+
+def families(vit: ViT) -> list[list[LoopConfig]]:
+    """Plans from gentle to rough, a line for each way and each choice of blocks."""
+    base = vit.hybrid if isinstance(vit, Hybrid) else vit.config
+    depth, patches = vit.config.depth, vit.config.grid[0] * vit.config.grid[1]
+    counts = range(1, min(3, depth - 1) + 1)
+    chosen = {usual_places(depth, count) for count in counts}
+    chosen |= {tuple(sorted({max(1, place // 2) for place in places})) for places in chosen}
+    found: list[list[LoopConfig]] = [
+        [PrunedConfig(vit=base, keep=keep, places=places, by="attention") for keep in KEEPS]
+        for places in sorted(chosen)
+        if places
+    ]
+    most = max(patches // depth, 1)
+    step = max(1, most // 24)
+    for schedule in (constant, decreasing):
+        plans = [MergedConfig(vit=base, rates=schedule(depth, r)) for r in range(step, most + 1, step)]
+        found.append(list(plans))
+    return found
+
+
+def made(vit: ViT, config: LoopConfig) -> Looped:
+    """A model by plan."""
+    if isinstance(config, PrunedConfig):
+        return prune(vit, config.keep, config.places, config.by, config.seed)
+    assert isinstance(config, MergedConfig)
+    return merge(vit, config.rates)
+
+
+def search(
+    vit: ViT, preprocess: Preprocess, images: Images, wanted: Callable[[float], float], batch: int, say: Say
+) -> Tried | None:
+    """The plan that answers best of those that reach a speed; None if the dense model reaches it.
+
+    Args:
+        wanted: from the seconds of the dense model to how many times faster it has to become.
+    """
+    vit.eval()
+    size = vit.config.image
+    usual = median(race([vit], size, batch, SECONDS)[0])
+    aim = wanted(usual)
+    say(f"the dense model takes {1e3 * usual:.1f} ms for {_pictures(batch)} here")
+    if aim <= 1:
+        return None
+    clock, lines = Clock(vit, batch, usual), families(vit)
+    for line in (lines[0], lines[-2]):
+        middle = line[len(line) // 2]
+        rows = race([vit, made(vit, middle)], size, batch, SECONDS)
+        clock.learn(middle, usual / speed(batch, *rows).ratio)
+    tried = [each for line in lines for each in _reaching(vit, line, clock, usual, aim, batch)]
+    good = [each for each in tried if each.ratio >= aim and each.ratio > 1]
+    if not good:
+        raise _unmet(tried, usual, aim, batch)
+    sample = images if len(images) <= ENOUGH else images.take(_spread(len(images), ENOUGH))
+    count, right, _ = right_of([made(vit, each.config) for each in good], preprocess, sample)
+    scored = [
+        Tried(each.config, each.predicted, each.taken, each.ratio, hits / count)
+        for each, hits in zip(good, right, strict=True)
+    ]
+    for each in sorted(scored, key=_rank):
+        say(
+            f"{told(each.config)}: {each.ratio:.2f} x as fast ({1e3 * each.taken:.1f} ms, predicted "
+            f"{1e3 * each.predicted:.1f}), right {each.right:.1%} of {count}"
+        )
+    return max(scored, key=_rank)
+
+
+def _rank(tried: Tried) -> tuple[float, float]:
+    return tried.right, tried.ratio
+
+
+def _pictures(batch: int) -> str:
+    return "a picture" if batch == 1 else f"{batch} pictures"
+
+
+def _spread(count: int, wanted: int) -> np.ndarray:
+    return np.linspace(0, count - 1, wanted).astype(np.int64)
+
+
+def _reaching(
+    vit: ViT, line: Sequence[LoopConfig], clock: Clock, usual: float, aim: float, batch: int
+) -> Iterator[Tried]:
+    """What was measured of a family: rougher and rougher, until it is fast enough."""
+    expected = [clock.predict(config) for config in line]
+    first = next((i for i, time in enumerate(expected) if time * SLACK <= usual / aim), len(line) - 1)
+    last = -1
+    for attempt in range(TRIES):
+        at = min(first + attempt, len(line) - 1)
+        if at == last:
+            return
+        last = at
+        module = made(vit, line[at])
+        ratio = speed(batch, *race([vit, module], vit.config.image, batch, SECONDS)).ratio
+        yield Tried(line[at], expected[at], usual / ratio, ratio)
+        if ratio >= aim:
+            return
+
+
+def _unmet(tried: Sequence[Tried], usual: float, aim: float, batch: int) -> UsageError:
+    best = max(tried, key=lambda each: each.ratio)
+    took = f"{1e3 * usual:.1f} ms for {_pictures(batch)}"
+    if best.ratio <= 1:
+        return UsageError(
+            f"the dense model takes {took} and no plan was faster here; expected a model with more patches, "
+            f"or a larger --batch"
+        )
+    return UsageError(
+        f"{1e3 * usual / aim:.1f} ms were asked for, {aim:.2f} times as fast as the dense one ({took}), and "
+        f"no plan reaches it; the fastest that was measured takes {1e3 * best.taken:.1f} ms "
+        f"({told(best.config)}): ask for that or more"
+    )

@@ -1,0 +1,151 @@
+"""`saccade prune` as a newcomer types it: learnt, by a rule, for a speed; and what it refuses."""
+
+import json
+
+import pytest
+import torch
+from terminal import run
+from trees import tree
+
+import saccade
+from saccade.api import Model
+from saccade.data.transform import Preprocess
+from saccade.models.names import config
+from saccade.models.resnet import ResNet
+from saccade.models.vit import ViT, ViTConfig
+from saccade.tokens.merge import Merged
+from saccade.tokens.prune import Pruned
+from saccade.train import search, slim
+
+QUICK = ["--set", "budget.epochs=1", "--set", "budget.batch=8", "--set", "workers=0"]
+TINY = ViTConfig(image=(16, 16), patch=2, width=24, depth=4, heads=3, hidden=48, classes=2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hurried():
+    """Measure for a moment only: what is measured here is not what the tests are about."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slim, "SECONDS", 0.05)
+        patch.setattr(search, "SECONDS", 0.05)
+        yield
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prune")
+    tree(folder / "pictures", {"train/cat": 12, "train/dog": 12, "test/cat": 4, "test/dog": 4})
+    tree(folder / "reversed", {"dog": 12, "bird": 12, "cat": 12})
+    tree(folder / "others", {"ant": 4, "bee": 4})
+    torch.manual_seed(0)
+    small = Preprocess(size=(16, 16), fit="squash")
+    Model(ViT(TINY), small, ["dog", "cat"]).save(folder / "dense")
+    cnn = ResNet(config("resnet18_small_w4_16", 2))
+    Model(cnn, small, ["dog", "cat"]).save(folder / "cnn")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def learnt(place):
+    done = run("prune", place / "dense", place / "pictures", "--keep", "0.5", "--out", place / "a", *QUICK)
+    assert done.code == 0, done.err
+    return done
+
+
+def test_a_model_learns_to_drop_patches_and_is_a_model_folder(place, learnt):
+    assert learnt.out.strip() == str(place / "a")
+    assert "learns to keep 50% of the patches at block 3" in learnt.err
+    for word in ("right (8 test pictures)", "same answer as dense", "x fewer", "32 at once", "quartiles"):
+        assert word in learnt.err
+    model = saccade.load(place / "a")
+    assert isinstance(model.module, Pruned)
+    assert (model.module.plan.keep, model.labels) == (0.5, ["dog", "cat"])
+    assert run("evaluate", place / "a", place / "pictures").code == 0
+    recipe = json.loads((place / "a/recipe.json").read_text())
+    assert recipe["teacher"] == str(place / "dense")
+    assert recipe["keep"] == 0.5
+
+
+def test_the_predictors_have_learnt_and_the_log_tells_what_was_kept(place, learnt):
+    events = [json.loads(line) for line in (place / "a/events.jsonl").read_text().splitlines()]
+    kept = [event["kept"] for event in events if event["kind"] == "step"]
+    assert kept
+    assert all(0 < share < 1 for share in kept)
+    torch.manual_seed(0)
+    fresh = saccade.load(place / "a").module.predictors[0].decide.weight
+    assert torch.isfinite(fresh).all()
+
+
+def test_the_report_shows_both_models(place, learnt):
+    page = (place / "a/report.html").read_text()
+    assert "Fewer patches" in page
+    assert "keep 0.5 at block 3, by what it has learnt" in page
+    found = json.loads((place / "a/pruning.json").read_text())
+    assert found["macs"] < found["dense_macs"]
+    assert [each["batch"] for each in found["speeds"]] == [1, 32]
+    assert found["tokens"] == [65, 65, 33, 33]
+
+
+@pytest.mark.parametrize("how", ["merge", "attention", "random"])
+def test_a_rule_needs_no_training(place, how, tmp_path):
+    done = run(
+        *("prune", place / "dense", place / "pictures", "--keep", "0.5", "--how", how),
+        *("--out", tmp_path / "x", "--json"),
+    )
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["folder"] == str(tmp_path / "x")
+    assert 0.6 < found["macs"] / found["dense_macs"] < 0.8, "merging costs what dropping costs"
+    module = saccade.load(tmp_path / "x").module
+    assert isinstance(module, Merged if how == "merge" else Pruned)
+
+
+REFUSALS = [
+    (["--keep", "0"], 2, "--keep is 0; expected a share of the patches above 0 and below 1"),
+    (["--keep", "1.2"], 2, "--keep is 1.2; expected a share"),
+    (["--keep", "0.7", "--target-ms", "20"], 2, "--keep and --target-ms were given; give one of them"),
+    (["--speed-up", "2", "--target-ms", "20"], 2, "--target-ms and --speed-up were given"),
+    ([], 2, "nothing says how fast; give --keep 0.7, --target-ms 20 or --speed-up 1.5"),
+    (["--keep", "0.7", "--how", "dorp"], 2, "did you mean 'drop'?"),
+    (["--keep", "0.7", "--how", "merge", "--minutes", "3"], 2, "only --keep with --how drop trains"),
+    (["--speed-up", "0.5"], 2, "--speed-up is 0.5; expected a number from 1.01 to 100"),
+    (["--speed-up", "2", "--how", "merge"], 2, "leave out --how"),
+    (["--speed-up", "2", "--batch", "0"], 2, "--batch is 0"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "told"), REFUSALS)
+def test_what_cannot_work_is_refused_in_a_sentence(place, words, code, told):
+    done = run("prune", place / "dense", place / "pictures", *words)
+    assert (done.code, done.out) == (code, "")
+    assert told in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["--keep 0.7", "--keep 0.7 --how merge", "--speed-up 2"])
+def test_models_and_data_that_do_not_fit_are_refused_in_a_sentence(place, words, learnt):
+    cases = [
+        ("cnn", "pictures", 2, "a ResNet has no patches that could be dropped"),
+        ("a", "pictures", 2, "the model is pruned already; give the dense model"),
+        ("dense", "others", 3, "the data has 2 classes that"),
+        ("dense", "reversed", 3, "does not know (bird)"),
+    ]
+    for model, data, code, told in cases:
+        done = run("prune", place / model, place / data, *words.split(), "--out", place / "never")
+        assert done.code == code, done.err
+        assert told in done.err
+        assert not (place / "never").exists()
+
+
+def test_a_target_that_cannot_be_met_tells_what_could_be_reached(place):
+    done = run("prune", place / "dense", place / "pictures", "--speed-up", "90", "--out", place / "none")
+    assert done.code == 2
+    last = done.err.strip().splitlines()[-1]
+    assert "no plan reaches it; the fastest that was measured takes" in last or "no plan was faster" in last
+    assert not (place / "none").exists()
+
+
+def test_a_target_that_the_dense_model_meets_changes_nothing(place):
+    done = run("prune", place / "dense", place / "pictures", "--target-ms", "60000", "--out", place / "none")
+    assert (done.code, done.out.strip()) == (0, str(place / "dense"))
+    assert "the dense model is that fast already" in done.err
+    assert not (place / "none").exists()

@@ -1,0 +1,97 @@
+"""A speed that one chooses: plans from gentle to rough, their tokens, and which of them is taken."""
+
+import pytest
+import torch
+from trees import tree
+
+from saccade.data.open import open_images
+from saccade.data.transform import Preprocess
+from saccade.errors import UsageError
+from saccade.models.vit import ViT, ViTConfig
+from saccade.tokens.cost import lengths, macs
+from saccade.tokens.merge import MergedConfig, decreasing, merge
+from saccade.tokens.plan import like, planned, told
+from saccade.tokens.prune import PrunedConfig
+from saccade.train import search, slim
+
+TINY = ViTConfig(image=(16, 16), patch=2, width=24, depth=4, heads=3, hidden=48, classes=2)
+
+
+@pytest.fixture(scope="module")
+def vit():
+    torch.manual_seed(0)
+    return ViT(TINY).eval()
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    return open_images(tree(tmp_path_factory.mktemp("search"), {"cat": 4, "dog": 4})).train
+
+
+def test_families_go_from_gentle_to_rough_and_their_tokens_are_those_of_the_model(vit):
+    lines = search.families(vit)
+    ways = {type(line[0]) for line in lines}
+    assert ways == {PrunedConfig, MergedConfig}
+    for line in lines:
+        work = [sum(search.tokens(config)) for config in line]
+        assert work == sorted(work, reverse=True)
+        for config in (line[0], line[-1]):
+            assert tuple(search.tokens(config)) == lengths(config)
+
+
+def test_the_plan_that_answers_best_of_those_fast_enough_is_taken(vit, images, monkeypatch):
+    """Times are made up, as those of so small a model are chance: what a token costs, and nothing else."""
+
+    def taken(modules, image, batch, seconds=0.0):
+        plans = [getattr(module, "loop", None) for module in modules]
+        return [[float(65 * 4 if plan is None else sum(search.tokens(plan)))] * 9 for plan in plans]
+
+    right = {"merge": 3, "keep": 2}
+    seen = []
+
+    def scored(modules, preprocess, pictures, batch=32):
+        seen.extend(module.loop for module in modules)
+        return 4, [right[told(module.loop).split()[0]] for module in modules], []
+
+    monkeypatch.setattr(search, "race", taken)
+    monkeypatch.setattr(search, "right_of", scored)
+    small, said = Preprocess(size=(16, 16)), []
+    best = search.search(vit, small, images, lambda _: 1.4, 1, said.append)
+    assert isinstance(best.config, MergedConfig)
+    assert (best.right, best.ratio >= 1.4) == (0.75, True)
+    assert all(sum(search.tokens(config)) * 1.4 <= 65 * 4 for config in seen)
+    assert any("predicted" in words for words in said)
+    right.update(merge=1)
+    assert isinstance(search.search(vit, small, images, lambda _: 1.4, 1, said.append).config, PrunedConfig)
+    assert search.search(vit, small, images, lambda _: 0.9, 1, said.append) is None
+    with pytest.raises(UsageError, match=r"no plan reaches it; the fastest that was measured takes .* ms"):
+        search.search(vit, small, images, lambda _: 50.0, 1, said.append)
+
+
+def test_a_plan_slower_than_the_dense_model_is_never_taken(vit, images, monkeypatch):
+    monkeypatch.setattr(search, "race", lambda modules, *_: [[1.0 + i] * 9 for i in range(len(modules))])
+    with pytest.raises(UsageError, match="no plan was faster here"):
+        search.search(vit, Preprocess(size=(16, 16)), images, lambda _: 1.2, 1, lambda _: None)
+
+
+def test_merging_like_a_share_costs_what_dropping_costs(vit):
+    for keep in (0.9, 0.5):
+        drops, merges = planned(vit, "random", keep), planned(vit, "merge", keep)
+        assert macs(merges.loop) == pytest.approx(macs(drops.loop), rel=0.05)
+        assert merges.plan.rates == (like(vit, keep),) * 4
+
+
+def test_plans_in_words(vit):
+    assert told(planned(vit, "drop", 0.7).loop) == "keep 0.7 at block 3, by what it has learnt"
+    assert told(planned(vit, "attention", 0.7).loop) == "keep 0.7 at block 3, by attention"
+    assert told(planned(vit, "random", 0.7).loop) == "keep 0.7 at block 3, at random"
+    assert told(merge(vit, 3).loop) == "merge 3 patches a block"
+    assert told(merge(vit, decreasing(4, 3)).loop) == "merge 6 down to 0 patches a block"
+
+
+def test_a_race_is_run_in_turns_and_told_as_a_ratio(monkeypatch, vit):
+    monkeypatch.setattr(slim, "SECONDS", 0.01)
+    rows = slim.race([vit, vit], (16, 16), 1)
+    assert len(rows[0]) == len(rows[1]) >= slim.LEAST
+    found = slim.speed(1, [4.0, 4.0, 6.0, 8.0], [2.0, 2.0, 2.0, 2.0])
+    assert (found.ratio, found.low, found.high, found.rounds) == (2.5, 2.0, 3.0, 4)
