@@ -14,7 +14,7 @@ from saccade.train import judgement, start
 from saccade.train.subject import Asked
 
 PAIRS = [("Katze", "cat"), ("Hund", "dog"), ("Kuh und Hund", "cow and dog"), ("Henne", "hen")] * 5
-QUICK = ("--set", "budget.steps=2", "--set", "budget.batch=4", "--set", "words.size=265", "--set", "val=0.3")
+QUICK = ("--set", "budget.steps=2", "--set", "budget.batch=4", "--set", "words.size=265", "--set", "val=0.1")
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +28,7 @@ def place(tmp_path_factory):
 
     rows = [f"{a}\t{b}" for a, b in PAIRS]
     write("pairs.tsv", "\n".join(rows))
+    write("few.tsv", "\n".join(rows[:3]))
     write("book.txt", "the cat sees the dog\n" * 60)
     write("latin.tsv", "\n".join(rows).encode() + b"\nK\xe4fer\tbeetle\n")
     write("latin.txt", b"fine\nK\xe4fer\n")
@@ -58,7 +59,7 @@ def test_one_command_leads_from_pairs_to_a_model_its_report_and_its_score():
     assert "20 sentence pairs from source to target" in done.err
     assert "transformer_mini from scratch, with 265 pieces of words" in done.err
     assert "BLEU" in done.err.splitlines()[-2]
-    scored = run("evaluate", "runs/pairs.tsv", "pairs.tsv")
+    scored = run("evaluate", "runs/pairs.tsv", "few.tsv")
     assert scored.code == 0, scored.err
     assert [line.split()[0] for line in scored.out.splitlines()][:4] == [
         "BLEU",
