@@ -8,9 +8,11 @@ from spoken import KINDS, TEXT, WORDS, folder, speaker
 from terminal import run
 
 import saccade
+from saccade.data.vocabulary import learn
 from saccade.errors import ModelError, UsageError
 from saccade.models.decode import Marks, beam, greedy
 from saccade.tasks.writing import Manner, completions, fillings, translations
+from saccade.weights.text import Spoken, write
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +214,13 @@ def test_convert_turns_a_gpt_into_hugging_faces_layout_and_back(models, tmp_path
     )
     done = run("convert", models["transformer"], "--out", tmp_path / "x", "--to", "hf")
     assert (done.code, "GPT and BERT, not for a Transformer" in done.err) == (2, True)
+
+
+def test_letters_that_a_model_never_met_are_told(tmp_path):
+    letters = learn([TEXT], "characters")
+    write(tmp_path / "letters", Spoken(speaker("gpt").module, letters))
+    done = run("complete", tmp_path / "letters", "the zoo", "--tokens", "2")
+    assert (done.code, done.err) == (0, "note: the model has never met 'z'; each is read as unknown\n")
 
 
 def test_control_characters_of_a_model_do_not_reach_the_terminal():

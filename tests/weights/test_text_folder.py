@@ -7,11 +7,12 @@ import pytest
 import torch
 import transformers as hf
 from spoken import COUNT, KINDS, TEXT, WORDS, folder, speaker
-from terminal import small
+from terminal import run, small
 
 import saccade
 from saccade.data.vocabulary import learn
 from saccade.errors import ModelError, UsageError
+from saccade.hub.choose import choose
 from saccade.models.gpt import GPT
 from saccade.weights.pieces import Pieces
 from saccade.weights.text import SOURCE, Spoken, load, write
@@ -102,6 +103,21 @@ def test_a_published_folder_becomes_one_of_ours_and_answers_the_same(bert, tmp_p
     ]  # fmt: skip
     assert ours.fill("the [MASK] sat.") == model.fill("the [MASK] sat.")
     assert ours.layout == "saccade"
+
+
+def test_a_pickled_bert_is_converted_with_its_words(bert, tmp_path):
+    path, theirs, _ = bert
+    wanted = saccade.load(path, text=True).fill("the [MASK] sat.")
+    (path / "model.safetensors").unlink()
+    torch.save(theirs.state_dict(), path / "pytorch_model.bin")
+    done = run("convert", path, "--out", tmp_path / "ours")
+    assert done.code == 0, done.err
+    assert saccade.load(tmp_path / "ours", text=True).fill("the [MASK] sat.") == wanted
+
+
+def test_a_tokenizer_is_fetched_with_its_weights():
+    names = ["README.md", "config.json", "model.safetensors", "tf_model.h5", "vocab.txt"]
+    assert choose(names, "owner/bert") == ["config.json", "vocab.txt", "model.safetensors"]
 
 
 def test_names_of_models_of_text_are_created_too():

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.speak import RunArgument, TextsArgument, opened, safe, texts
+from saccade.cli.speak import RunArgument, TextsArgument, opened, safe, tell_unknown, texts
 from saccade.errors import check_number
 
 USUAL = 0.8
@@ -42,6 +42,7 @@ def complete(
         seed=seed,
         beams=beams,
     )
+    tell_unknown(network.vocabulary, asked)
     context = getattr(network.module.config, "context", 0)
     for text in asked[::count]:
         if (found := len(network.vocabulary.encode(text))) > context:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.speak import RunArgument, TextsArgument, line, opened, texts
+from saccade.cli.speak import RunArgument, TextsArgument, line, opened, tell_unknown, texts
 from saccade.errors import UsageError, check_number
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def fill(
                 f"{line(text)[:60]!r} has no {HOLE}; write {HOLE} in the place of each word to be filled in"
             )
     network = opened(model, "fill")
+    tell_unknown(network.vocabulary, [text.replace(HOLE, "") for text in asked])
     found = network.fill(asked, top)
     if as_json:
         shown = [

@@ -8,6 +8,7 @@ import typer
 from saccade.errors import DataError, UsageError
 
 if TYPE_CHECKING:
+    from saccade.data.vocabulary import Vocabulary
     from saccade.text import TextModel
 
 RunArgument = Annotated[
@@ -59,6 +60,18 @@ def texts(given: list[str] | None) -> list[str]:
     if not found:
         raise DataError("stdin is empty; expected a text on each line, or texts after the model")
     return found
+
+
+def tell_unknown(vocabulary: "Vocabulary", asked: list[str]) -> None:
+    """Say which letters a vocabulary of characters has never met; byte pairs know every text."""
+    if vocabulary.kind != "characters":
+        return
+    known = vocabulary.tokenizer.get_vocab()
+    strange = "".join(sorted({letter for text in asked for letter in text} - known.keys()))
+    if strange:
+        print(
+            f"note: the model has never met {line(strange)[:40]!r}; each is read as unknown", file=sys.stderr
+        )
 
 
 def safe(text: str) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.speak import RunArgument, TextsArgument, line, opened, texts
+from saccade.cli.speak import RunArgument, TextsArgument, line, opened, tell_unknown, texts
 from saccade.errors import UsageError, check_number
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def translate(
     from saccade.tasks.writing import Manner
 
     how = Manner(beams=beams, alpha=alpha, most=most)
+    tell_unknown(network.spoken.reads, asked if network.task == "translate" else [])
     found = _told(network, asked, how, batch)
     if as_json:
         shown = [
