@@ -24,6 +24,9 @@ FormatOption = Annotated[
 ChangesOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a field of the recipe.")
 ]
+EngineOption = Annotated[
+    str, typer.Option(help="auto (the fastest here), eager, compiled, onnx or openvino.")
+]
 Triple = tuple[float, float, float]
 NAMED: dict[str, tuple[Triple, Triple]] = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),

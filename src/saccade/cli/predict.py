@@ -5,17 +5,20 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from saccade.cli.parse import ModelArgument
+from saccade.cli.parse import EngineOption, ModelArgument
 from saccade.errors import DataError, UsageError, check_number
 
 if TYPE_CHECKING:
+    from saccade.api import Model
     from saccade.data.source import Source
+    from saccade.engine.answer import Answering
     from saccade.types import Prediction
 
+Answerer: TypeAlias = "Model | Answering"
 ENDINGS = {
     ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".gif", ".bmp", ".dib",
     ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm",
@@ -30,9 +33,9 @@ def predict(
     top: Annotated[int, typer.Option(help="How many classes to name.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line for each class named.")] = False,
+    engine: EngineOption = "",
 ) -> None:
     """Name what is in pictures: `saccade predict runs/pets cat.jpg holiday/ --top 3`."""
-    from saccade.cli.note import looked
     from saccade.weights.look import locate
 
     check_number("top", top, 1, 10**6)
@@ -40,11 +43,7 @@ def predict(
         raise UsageError("--json and --csv were both given; choose one")
     sources = list(find(pictures))
     path = locate(model)
-    looked(path)  # refuses a damaged file before torch is imported
-    from saccade.api import load
-
-    network = load(path)
-    network.check_classes()
+    network = opened(path, engine, len(sources))
     answers: Answers = []
     for name, source in sources:
         try:
@@ -57,6 +56,26 @@ def predict(
     if failed:
         print(f"{failed} of {len(answers)} pictures could not be read", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def opened(path: Path, engine: str, pictures: int) -> "Answerer":
+    """A model that predicts; an exported one without torch, a run on torch unless an engine is asked for."""
+    from saccade.engine.folder import is_exported
+
+    graph = is_exported(path)
+    if not graph:
+        from saccade.cli.note import looked
+
+        looked(path)  # refuses a damaged file before torch is imported
+    if graph or engine:
+        from saccade.engine.answer import answering
+
+        return answering(path, engine or "auto", pictures)
+    from saccade.api import load
+
+    network = load(path)
+    network.check_classes()
+    return network
 
 
 def find(words: list[str]) -> Iterator[tuple[str, "Source"]]:

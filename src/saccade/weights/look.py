@@ -122,6 +122,11 @@ def weights_in(path: Path) -> Path:
 def look(path: Path) -> Found:
     """Open a model folder, timm's or Hugging Face's, or a single file, and check what can be checked."""
     folder = path if path.is_dir() else path.parent
+    if path.is_dir() and (path / OURS).is_file() and "export" in read_json(path / OURS):
+        raise ModelError(
+            f"{shown(path)} is an exported graph, which predict, evaluate and bench can run; "
+            f"for anything else give the run that it was made from"
+        )
     path = weights_in(path)
     found = headers(path)
     alone = path.is_file() and path.name not in ("model.safetensors", *_names(folder))

@@ -1,0 +1,171 @@
+"""Engines against timm, transformers and bare runtimes, batch by batch in one run, as ratios.
+
+timm and transformers live in an environment of their own (see timm_peer.py); give its interpreter with --peers.
+The bare runtimes run the plain graph of the whole model with the settings that they start with; `auto` is what
+`saccade predict` and `saccade evaluate` run. Candidates take turns, each in a process of its own. A ratio is the
+median over rounds of (their time / ours): above 1, ours is faster.
+
+    python benchmarks/engines.py --peers ENV/bin/python [--size s] [--batch 8] [--rounds 15] [--int8]
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+NAMES = {"ti": "tiny", "s": "small", "b": "base"}
+WORK = '''
+import sys, time, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+who, graph, size, batch = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+x = np.random.default_rng(0).normal(size=(batch, 3, 224, 224)).astype(np.float32)
+SIZES = {"ti": (192, 3), "s": (384, 6), "b": (768, 12)}
+if who in ("timm", "transformers"):
+    import torch
+    if who == "timm":
+        for word in ("nms", "qnms"):
+            library = torch.library.Library("torchvision", "FRAGMENT")
+            library.define(f"{word}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import timm
+        names = {"ti": "tiny", "s": "small", "b": "base"}
+        module = timm.create_model(f"vit_{names[size]}_patch16_224").eval()
+    else:
+        library = torch.library.Library("torchvision", "DEF")
+        for word in ("nms", "qnms"):
+            library.define(f"{word}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        from transformers import ViTConfig, ViTForImageClassification
+        width, heads = SIZES[size]
+        module = ViTForImageClassification(ViTConfig(hidden_size=width, num_attention_heads=heads,
+            intermediate_size=4 * width, num_labels=1000)).eval()
+    picture = torch.from_numpy(x)
+    def ask():
+        with torch.inference_mode():
+            module(picture)
+elif who == "onnxruntime":
+    import onnxruntime
+    session = onnxruntime.InferenceSession(graph)
+    def ask():
+        session.run(None, {"image": x})
+elif who == "openvino":
+    import openvino
+    core = openvino.Core()
+    model = core.read_model(graph)
+    model.reshape(list(x.shape))
+    request = core.compile_model(model, "CPU").create_infer_request()
+    def ask():
+        request.infer([x])
+else:
+    from pathlib import Path
+    from saccade.engine.choose import open_exported
+    from saccade.engine.folder import exported
+    engine = open_exported(exported(Path(graph)), "auto", batch)
+    def ask():
+        engine.run(x)
+    print(engine.name, file=sys.stderr)
+ask()
+print("ready", flush=True)
+for _ in sys.stdin:
+    start = time.perf_counter()
+    ask()
+    print(time.perf_counter() - start, flush=True)
+'''
+
+
+def make(folder: Path, size: str, int8: bool) -> dict[str, Path]:
+    """The plain graph of a random model for the bare runtimes, and our exported folders of the same."""
+    import numpy as np
+    import onnx
+    import torch
+
+    import saccade
+    from saccade.data.transform import Preprocess
+    from saccade.engine.draw import draw
+    from saccade.engine.write import write
+    from saccade.weights.load import Loaded
+
+    torch.manual_seed(0)
+    module: Any = saccade.create(f"vit_{size}16")
+    with torch.no_grad():
+        module.head.weight.normal_(std=0.05)
+    plain = folder / "plain.onnx"
+    onnx.save(draw(module, torch.randn(2, 3, 48, 64), "image", ["b", 3, "h", "w"], "logits"), plain)
+    loaded = Loaded(module, Preprocess(), [])
+    print("float32:", write(folder / "float32", loaded, "onnx"), file=sys.stderr)
+    made = {"plain": plain, "auto": folder / "float32"}
+    if int8:
+        chance = np.random.default_rng(1)
+        some = [chance.normal(size=(4, 3, 224, 224)).astype(np.float32) for _ in range(2)]
+        print("int8:", write(folder / "int8", loaded, "onnx", calibration=some), file=sys.stderr)
+        made["auto int8"] = folder / "int8"
+    return made
+
+
+def times(made: dict[str, Path], size: str, batch: int, rounds: int, peers: str) -> dict[str, list[float]]:
+    """Seconds of each candidate's batches, in the order of the rounds."""
+    who = {"auto": (sys.executable, made["auto"])}
+    if "auto int8" in made:
+        who["auto int8"] = (sys.executable, made["auto int8"])
+    who |= {name: (sys.executable, made["plain"]) for name in ("onnxruntime", "openvino")}
+    who |= {name: (peers, made["plain"]) for name in ("timm", "transformers") if peers}
+    workers = {}
+    for name, (python, graph) in who.items():
+        command = [python, "-c", WORK, name, str(graph), size, str(batch)]
+        workers[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert workers[name].stdout is not None
+        assert workers[name].stdout.readline() == "ready\n", name  # type: ignore[union-attr]
+    found: dict[str, list[float]] = {name: [] for name in workers}
+    for i in range(rounds + 2):
+        for name in list(workers)[:: 1 if i % 2 else -1]:
+            stdin, stdout = workers[name].stdin, workers[name].stdout
+            assert stdin is not None
+            assert stdout is not None
+            stdin.write("go\n")
+            stdin.flush()
+            seconds = float(stdout.readline())
+            if i >= 2:
+                found[name].append(seconds)
+    for worker in workers.values():
+        assert worker.stdin is not None
+        worker.stdin.close()
+        worker.wait()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--peers", default="")
+    parser.add_argument("--size", choices=NAMES, action="append")
+    parser.add_argument("--batch", type=int, action="append")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--int8", action="store_true")
+    parser.add_argument("--keep", type=Path, help="Where the graphs are made, or were made before.")
+    words = parser.parse_args()
+    for size in words.size or NAMES:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = (words.keep or Path(scratch)) / size
+            made = {"plain": folder / "plain.onnx", "auto": folder / "float32"}
+            if words.int8:
+                made["auto int8"] = folder / "int8"
+            if not all(path.exists() for path in made.values()):
+                folder.mkdir(parents=True, exist_ok=True)
+                made = make(folder, size, words.int8)
+            for batch in words.batch or (1, 8):
+                found = times(made, size, batch, words.rounds, words.peers)
+                for ours in (name for name in found if name.startswith("auto")):
+                    for theirs in (name for name in found if not name.startswith("auto")):
+                        pairs = zip(found[theirs], found[ours], strict=True)
+                        low, middle, high = quantiles([a / b for a, b in pairs], n=4)
+                        print(
+                            f"{size:2} batch {batch}  {theirs:12} / {ours:9} {middle:.2f} "
+                            f"(quartiles {low:.2f} to {high:.2f}; medians {median(found[theirs]) * 1e3:.1f} "
+                            f"and {median(found[ours]) * 1e3:.1f} ms)",
+                            flush=True,
+                        )
+
+
+if __name__ == "__main__":
+    main()

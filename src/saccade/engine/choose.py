@@ -1,0 +1,191 @@
+"""Which engine is the fastest here, for this model and batch: measured once, remembered per machine."""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from saccade import __version__
+from saccade.engine.engine import NAMES, Engine, check_installed, installed, release
+from saccade.engine.folder import ENGINES, Exported, digest, engine_for, exported, is_exported
+from saccade.errors import SaccadeError, UsageError, check_word
+from saccade.weights.atomic import write_text
+
+ROUNDS = 5
+SECONDS = 2.0
+"""A measurement ends after so many rounds, or after this time."""
+REFERENCE = ("openvino", "onnx", "eager")
+"""Whom `auto` measures, likeliest first; the compiler of torch needs longer than it ever saves a command."""
+Makers = Mapping[str, Callable[[], Engine]]
+Times = dict[str, tuple[float, float]]
+MANY = 1e6
+"""Batches after which the time to load no longer counts."""
+
+
+def cache() -> Path:
+    """Where choices and graphs are kept; safe to delete."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.path.expandvars(home)).expanduser() / "saccade"
+
+
+def processor() -> str:
+    """The name of this machine's processor, and how many of them may be used."""
+    name = platform.processor()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name} x {len(os.sched_getaffinity(0))}"
+
+
+def key(graph: str, names: list[str], shape: tuple[int, ...]) -> str:
+    """The digest of a model, the machine, the versions and the shape of the batch in one word."""
+    versions = [f"{name} {release(name)}" for name in sorted(names)]
+    told = json.dumps([graph, processor(), __version__, versions, shape])
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+def seconds(engine: Engine, pixels: np.ndarray) -> float:
+    """The median time of a batch, after one that is not counted."""
+    engine.run(pixels)
+    found: list[float] = []
+    begin = perf_counter()
+    while len(found) < ROUNDS and (not found or perf_counter() - begin < SECONDS):
+        start = perf_counter()
+        engine.run(pixels)
+        found.append(perf_counter() - start)
+    return median(found)
+
+
+def remembered(word: str) -> Times:
+    """What was measured before, if anything."""
+    try:
+        told = json.loads((cache() / "engines" / f"{word}.json").read_bytes())
+        return {name: (float(pair[0]), float(pair[1])) for name, pair in told.items() if name in NAMES}
+    except (OSError, ValueError, TypeError, AttributeError, IndexError):
+        return {}
+
+
+def measured(makers: Makers, pixels: np.ndarray, word: str) -> Times:
+    """Seconds to load and seconds a batch of each engine; one that fails is left out with a sentence."""
+    found: Times = {}
+    for name, make in makers.items():
+        try:
+            start = perf_counter()
+            engine = make()
+            engine.run(pixels)
+            load = perf_counter() - start
+            found[name] = load, seconds(engine, pixels)
+        except Exception as error:  # each engine has its own kinds
+            _say(f"{name} cannot run this model here ({_brief(error)}); going on without it")
+    if not found:
+        raise UsageError("no engine here can run this model; install one: pip install 'saccade[onnx]'")
+    with suppress(OSError):  # a home that cannot be written: measured again next time
+        (cache() / "engines").mkdir(parents=True, exist_ok=True)
+        write_text(cache() / "engines" / f"{word}.json", json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def fastest(makers: Makers, pixels: np.ndarray, word: str, batches: int | float = MANY) -> Engine:
+    """The engine that is first done with loading and so many batches."""
+    found = {name: pair for name, pair in remembered(word).items() if name in makers}
+    found = found or measured(makers, pixels, word)
+    for name in sorted(found, key=lambda name: found[name][0] + found[name][1] * batches):
+        try:
+            return makers[name]()
+        except SaccadeError as error:
+            _say(f"{name} was the fastest but cannot run now ({error}); falling back to the next")
+    raise UsageError("no engine here can run this model any more; install one: pip install 'saccade[onnx]'")
+
+
+def _say(words: str) -> None:
+    print(f"note: {words}", file=sys.stderr)
+
+
+def _brief(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:160] if lines else type(error).__name__
+
+
+def engines(path: Path) -> list[str]:
+    """The installed engines that can run what lies at a path."""
+    able = ENGINES[exported(path).to] if is_exported(path) else NAMES
+    return [name for name in able if installed(name)]
+
+
+def example(made: Exported, batch: int = 1) -> np.ndarray:
+    """A batch of the kind that a graph reads."""
+    chance = np.random.default_rng(0)
+    height, width = made.preprocess.size
+    if made.takes == "bytes":
+        return chance.integers(0, 256, (batch, height * 5 // 4, width * 3 // 2, 3), dtype=np.uint8)
+    return chance.normal(size=(batch, 3, height, width)).astype(np.float32)
+
+
+def open_exported(made: Exported, name: str = "auto", batch: int = 1, batches: int | float = MANY) -> Engine:
+    """An exported graph on the engine asked for, or on the installed one that is done first."""
+    check_word("the engine", name, ("auto", *NAMES))
+    if name != "auto":
+        return engine_for(made, name)
+    able = [known for known in ENGINES[made.to] if installed(known)]
+    if not able:
+        check_installed(ENGINES[made.to][0])
+    if len(able) == 1:
+        return engine_for(made, able[0])
+    pixels = example(made, batch)
+    makers: Makers = {known: partial(engine_for, made, known) for known in able}
+    return fastest(makers, pixels, key(made.digest, able, pixels.shape), batches)
+
+
+def open_engine(
+    path: Path, name: str = "auto", batch: int = 1, size: tuple[int, int] | None = None
+) -> Engine:
+    """Any model on the engine asked for, or on the fastest one; a run is exported to the cache once.
+
+    Args:
+        size: height and width of the pictures to measure with; the model's own if none is given.
+    """
+    check_word("the engine", name, ("auto", *NAMES))
+    if is_exported(path):
+        return open_exported(exported(path), name, batch)
+    if name != "auto":
+        check_installed(name)
+    from saccade.weights.load import load
+
+    loaded = load(path)
+    makers: Makers = {known: partial(_of_module, path, loaded, known) for known in NAMES}
+    if name != "auto":
+        return makers[name]()
+    able = [known for known in REFERENCE if installed(known)]
+    shape = (batch, 3, *(size or loaded.preprocess.size))
+    pixels = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    return fastest({known: makers[known] for known in able}, pixels, key(digest(path), able, shape))
+
+
+def _of_module(path: Path, loaded: Any, name: str) -> Engine:
+    if name in ("eager", "compiled"):
+        from saccade.engine.compiled import Compiled
+        from saccade.engine.eager import Eager
+
+        return (Eager if name == "eager" else Compiled)(loaded.module)
+    graph = cache() / "graphs" / f"{digest(path)[:32]}-{__version__}.onnx"
+    if not graph.is_file():
+        from saccade.engine.write import write_graph
+
+        graph.parent.mkdir(parents=True, exist_ok=True)
+        write_graph(graph, loaded.module, loaded.preprocess, loaded.labels)
+    from saccade.engine.onnx import Onnx
+    from saccade.engine.openvino import OpenVino
+
+    return (Onnx if name == "onnx" else OpenVino)(graph)

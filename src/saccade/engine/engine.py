@@ -1,0 +1,64 @@
+"""What every engine is: something that turns a batch of pictures into logits.
+
+Shapes: b batch, c channels, height and width in pixels.
+"""
+
+from importlib.util import find_spec
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float32
+
+from saccade.errors import UsageError, check_word
+
+Pixels = Float32[np.ndarray, "b 3 height width"]
+"""Pictures as `Preprocess` gives them."""
+Logits = Float32[np.ndarray, "b classes"]
+
+PACKAGES = {"eager": "torch", "compiled": "torch", "onnx": "onnxruntime", "openvino": "openvino"}
+"""Each engine and the package that it runs on."""
+NAMES = tuple(PACKAGES)
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A model ready to answer, whoever computes it."""
+
+    name: str
+    """One of `NAMES`."""
+
+    def run(self, pixels: Pixels) -> Logits:
+        """The logits of a batch of any length and of any size that the model can take."""
+        ...
+
+
+def installed(name: str) -> bool:
+    """Can this engine run here?"""
+    check_word("the engine", name, NAMES)
+    return find_spec(PACKAGES[name]) is not None
+
+
+def release(name: str) -> str | None:
+    """The version of the package that an engine runs on; None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(PACKAGES[name])
+    except PackageNotFoundError:
+        return None
+
+
+def check_installed(name: str) -> None:
+    """Refuse an engine that is not there, with the command that brings it."""
+    if not installed(name):
+        here = ", ".join(known for known in NAMES if installed(known))
+        raise UsageError(
+            f"the engine {name} needs the package {PACKAGES[name]}, which is not installed; "
+            f"run `pip install 'saccade[{name}]'`, or choose one of {here}"
+        )
+
+
+def softmax(logits: Float32[np.ndarray, "b classes"]) -> Float32[np.ndarray, "b classes"]:
+    """Logits to probabilities, without torch."""
+    shifted: Any = np.exp(logits - logits.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)

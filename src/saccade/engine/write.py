@@ -1,0 +1,173 @@
+"""From a loaded model to an exported folder that was checked against it."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from saccade import __version__
+from saccade.data.transform import Picture, Preprocess
+from saccade.engine import check
+from saccade.engine.eager import Eager
+from saccade.engine.engine import check_installed
+from saccade.engine.export import Answer, graph, patch_of
+from saccade.engine.folder import GRAPHS, Exported, digest, engine_for
+from saccade.errors import UsageError
+from saccade.models.build import Vision, config_of, to_json
+from saccade.models.vit import ViT
+from saccade.weights.files import write_text
+from saccade.weights.load import FORMAT, Loaded
+from saccade.weights.load import write as write_model
+from saccade.weights.look import LABELS, OURS, PREPROCESS
+
+
+def write_graph(
+    path: Path, module: Vision, preprocess: Preprocess, labels: Sequence[str], takes: str = "floats"
+) -> None:
+    """Write a model as an ONNX file, whole or not at all."""
+    made = graph(module, preprocess, labels, takes)
+    partial = path.with_suffix(".partial")
+    onnx.save(made, partial)
+    os.replace(partial, path)
+
+
+def _to_openvino(source: Path, target: Path, facts: dict[str, Any]) -> None:
+    """By OpenVINO's own reader; weights stay in full precision."""
+    import openvino
+
+    model: Any = openvino.Core().read_model(os.fspath(source))
+    for name, value in facts.items():
+        model.set_rt_info(value if isinstance(value, str) else json.dumps(value), ["saccade", name])
+    openvino.save_model(model, os.fspath(target), compress_to_fp16=False)
+
+
+def write(
+    out: Path,
+    loaded: Loaded,
+    to: str,
+    takes: str = "floats",
+    pictures: Sequence[Picture] = (),
+    calibration: Sequence[np.ndarray] | None = None,
+) -> check.Verdict:
+    """Export a model to a new folder, checked on `pictures` and on five sizes; nothing is left of a failure.
+
+    Args:
+        calibration: batches to quantise with; None keeps float32.
+    """
+    if to != "torch":
+        check_installed(to)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    room = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        if to == "torch":
+            verdict = _torch(room, loaded, pictures)
+        else:
+            verdict = _graph(room, loaded, to, takes, pictures, calibration)
+        room.chmod(0o755)
+        if out.is_dir():
+            out.rmdir()
+        room.rename(out)
+    except BaseException:
+        shutil.rmtree(room, ignore_errors=True)
+        raise
+    return verdict
+
+
+def _graph(
+    room: Path,
+    loaded: Loaded,
+    to: str,
+    takes: str,
+    pictures: Sequence[Picture],
+    calibration: Sequence[np.ndarray] | None,
+) -> check.Verdict:
+    module, preprocess = loaded.module, loaded.preprocess
+    drawn = room / GRAPHS["onnx"]
+    write_graph(drawn, module, preprocess, loaded.labels, takes)
+    if calibration is not None:
+        from saccade.engine.quantize import quantize
+
+        quantize(drawn, calibration)
+    if to == "openvino":
+        facts = {"labels": loaded.labels, "preprocess": preprocess.to_json(), "pixels": takes}
+        _to_openvino(drawn, room / GRAPHS["openvino"], facts)
+        drawn.unlink()
+    made = Exported(
+        room,
+        to,
+        takes,
+        "float32" if calibration is None else "int8",
+        patch_of(module),
+        module.config.classes,
+        preprocess,
+        tuple(loaded.labels),
+        "",
+        {},
+    )
+    verdict = _checked(made, module, pictures)
+    told = {
+        "to": to,
+        "pixels": takes,
+        "precision": made.precision,
+        "patch": made.patch,
+        "classes": made.classes,
+        "digest": digest(made.graph),
+        "check": asdict(verdict),
+        "saccade": __version__,
+    }
+    described = {"format": FORMAT, "task": "classify", "export": told, "model": to_json(config_of(module))}
+    write_text(room / OURS, json.dumps(described, indent=2) + "\n")
+    write_text(room / PREPROCESS, json.dumps(preprocess.to_json(), indent=2) + "\n")
+    write_text(room / LABELS, "".join(f"{label}\n" for label in loaded.labels))
+    return verdict
+
+
+def _checked(made: Exported, module: Vision, pictures: Sequence[Picture]) -> check.Verdict:
+    engine, model = engine_for(made, made.to, kept=0), Eager(module)
+    loose = float("inf") if made.precision == "int8" else check.TOLERANCE
+    if made.takes == "floats":
+        return check.compare(engine, model.run, check.batches(made.preprocess, made.patch, pictures), loose)
+    inputs = check.decoded(pictures, made.preprocess)
+    loose = max(loose, check.BYTES_TOLERANCE)
+    return check.compare(engine, lambda x: model.run(made.preprocess.batch(list(x))), inputs, loose)
+
+
+def _torch(room: Path, loaded: Loaded, pictures: Sequence[Picture]) -> check.Verdict:
+    """A model folder of ours with model.pt2 beside the weights, for programs that know only torch."""
+    module, patch = loaded.module, patch_of(loaded.module)
+    write_model(room, module, loaded.preprocess, loaded.labels)
+    batch, rows, cols = (torch.export.Dim(name, min=2, max=1024) for name in ("batch", "rows", "cols"))
+    free: Any = {0: batch, 2: patch * rows, 3: patch * cols} if isinstance(module, ViT) else {0: batch}
+    height, width = (3 * patch, 4 * patch) if isinstance(module, ViT) else loaded.preprocess.size
+    with torch.no_grad():
+        program = torch.export.export(
+            Answer(module), (torch.randn(2, 3, height, width),), dynamic_shapes={"image": free}
+        )
+    torch.export.save(program, room / "model.pt2")
+    held = program.module()
+
+    class Held:
+        name = "eager"
+
+        def run(self, pixels: np.ndarray) -> np.ndarray:
+            with torch.no_grad():
+                return held(torch.from_numpy(pixels)).numpy()
+
+    inputs = check.batches(loaded.preprocess, patch, pictures)
+    if not isinstance(module, ViT):
+        inputs = [x for x in inputs if x.shape[-2:] == loaded.preprocess.size]
+    return check.compare(Held(), Eager(module).run, inputs)
+
+
+def check_place(out: Path) -> None:
+    """Refuse a folder that is not empty, before any work."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} exists and is not empty; nothing was written; give another name")

@@ -1,0 +1,183 @@
+"""Engines behind one interface: chosen by measurement, remembered, replaced where they fail."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from graphs import make
+
+from saccade.data.transform import Preprocess
+from saccade.engine import choose
+from saccade.engine.compiled import Compiled
+from saccade.engine.eager import Eager
+from saccade.engine.engine import NAMES, PACKAGES, Engine, check_installed, installed, softmax
+from saccade.engine.folder import engine_for, exported
+from saccade.engine.onnx import Onnx
+from saccade.engine.openvino import OpenVino
+from saccade.engine.quantize import compensated, even, quantize, round_weights
+from saccade.engine.write import write, write_graph
+from saccade.errors import ModelError, UsageError
+from saccade.weights.load import Loaded
+from saccade.weights.load import write as write_model
+
+PREPROCESS = Preprocess(size=(32, 32))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("made") / "graph"
+    write(out, Loaded(make("vit"), PREPROCESS, list("abcde")), "onnx")
+    return out
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "saccade"
+
+
+def pixels(batch=2):
+    return np.random.default_rng(0).normal(size=(batch, 3, 32, 32)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_an_engine_without_torch_answers_as_the_model_does(name, folder):
+    engine = engine_for(exported(folder), name)
+    assert isinstance(engine, Engine)
+    assert engine.name == name
+    assert np.abs(engine.run(pixels()) - Eager(make("vit")).run(pixels())).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_an_engine_alone_does_not_import_torch(name):
+    program = f"import sys, saccade.engine.{name}, saccade.engine.answer; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.slow
+def test_the_compiled_model_answers_as_the_model_does():
+    program = (
+        "import sys; sys.path.insert(0, 'tests'); import numpy as np\n"
+        "from graphs import make; from saccade.engine.eager import Eager\n"
+        "from saccade.engine.compiled import Compiled; module = make('vit')\n"
+        "x = np.ones((2, 3, 32, 32), np.float32)\n"
+        "assert np.abs(Compiled(module).run(x) - Eager(module).run(x)).max() < 1e-4\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
+    assert Compiled.name in NAMES
+
+
+def test_the_choice_is_measured_once_and_remembered(folder, cache, monkeypatch):
+    made = exported(folder)
+    first = choose.open_exported(made)
+    (kept,) = (cache / "engines").iterdir()
+    told = json.loads(kept.read_text())
+    assert set(told) == {"onnx", "openvino"}
+    assert told[first.name][1] == min(run for _, run in told.values())
+    monkeypatch.setattr(choose, "measured", lambda *_: pytest.fail("measured again"))
+    assert choose.open_exported(made).name == first.name
+
+
+def test_one_picture_goes_to_the_engine_that_is_soonest_ready(folder, cache):
+    made = exported(folder)
+    word = choose.key(made.digest, ["onnx", "openvino"], choose.example(made).shape)
+    (cache / "engines").mkdir(parents=True)
+    (cache / "engines" / f"{word}.json").write_text('{"onnx": [0.2, 0.03], "openvino": [0.5, 0.02]}')
+    assert choose.open_exported(made, batches=1).name == "onnx"
+    assert choose.open_exported(made, batches=1000).name == "openvino"
+
+
+def test_an_engine_that_fails_is_left_out_with_a_sentence(cache, capsys):
+    def broken():
+        raise RuntimeError("no such instruction\nand more")
+
+    class Still:
+        name = "onnx"
+
+        def run(self, pixels):
+            return np.zeros((len(pixels), 2), np.float32)
+
+    found = choose.fastest({"openvino": broken, "onnx": Still}, pixels(), "word")
+    assert found.name == "onnx"
+    told = capsys.readouterr().err
+    assert told == "note: openvino cannot run this model here (no such instruction); going on without it\n"
+
+
+def test_a_run_is_drawn_once_for_engines_without_torch(tmp_path, cache):
+    write_model(tmp_path / "run", make("vit"), PREPROCESS, list("abcde"))
+    engine = choose.open_engine(tmp_path / "run", "onnx")
+    (graph,) = (cache / "graphs").iterdir()
+    before = graph.stat().st_mtime_ns
+    assert np.abs(engine.run(pixels()) - Eager(make("vit")).run(pixels())).max() < 1e-4
+    choose.open_engine(tmp_path / "run", "onnx")
+    assert graph.stat().st_mtime_ns == before
+
+
+def test_an_engine_that_is_not_installed_names_the_command_that_brings_it(monkeypatch):
+    monkeypatch.setitem(PACKAGES, "openvino", "a_package_that_is_nowhere")
+    assert not installed("openvino")
+    with pytest.raises(UsageError, match=r"not installed; run `pip install 'saccade\[openvino\]'`"):
+        check_installed("openvino")
+    with pytest.raises(UsageError, match="did you mean 'onnx'"):
+        installed("onx")
+
+
+def test_a_graph_that_is_none_is_refused(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"nothing of the kind")
+    with pytest.raises(ModelError, match="ONNX Runtime cannot read"):
+        Onnx(tmp_path / "model.onnx")
+    with pytest.raises(ModelError, match="OpenVINO cannot read"):
+        OpenVino(tmp_path / "model.onnx")
+
+
+def test_an_engine_that_cannot_read_a_format_is_refused(folder):
+    with pytest.raises(UsageError, match=r"the engine eager cannot run model\.onnx; choose onnx or openvino"):
+        engine_for(exported(folder), "eager")
+
+
+def test_softmax_sums_to_one():
+    p = softmax(np.array([[1000.0, 1000.0], [-5.0, 0.0]], dtype=np.float32))
+    assert np.allclose(p.sum(1), 1)
+    assert np.allclose(p[0], 0.5)
+
+
+def test_rounded_weights_fit_into_seven_bits():
+    weight = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    whole, scale = round_weights(weight)
+    assert np.abs(whole).max() == 63
+    assert np.abs(whole * scale - weight).max() <= scale.max() / 2 + 1e-6
+
+
+def test_compensated_rounding_changes_the_product_less():
+    chance = np.random.default_rng(0)
+    x = (chance.normal(size=(500, 40)) @ chance.normal(size=(40, 40))).astype(np.float32)
+    weight = chance.normal(size=(40, 6)).astype(np.float32)
+    errors = []
+    for whole, scale in (round_weights(weight), compensated(weight, x.T @ x / 500)):
+        errors.append(np.linalg.norm(x @ (whole * scale) - x @ weight))
+    assert errors[1] < 0.8 * errors[0]
+
+
+def test_factors_shrink_the_channels_that_reach_far():
+    weight = np.ones((3, 4), np.float32)
+    factor = even(np.array([1.0, 1.0, 100.0], np.float32), weight, 0.5)
+    assert factor[2] > factor[0] == factor[1]
+    assert np.isclose(np.prod(factor), 1)
+
+
+@pytest.mark.parametrize("name", ["vit", "vit merged"])
+def test_int8_answers_nearly_as_float32(name, tmp_path):
+    module = make(name)
+    write_graph(tmp_path / "m.onnx", module, PREPROCESS, [])
+    whole = Onnx(tmp_path / "m.onnx").run(pixels(8))
+    quantize(tmp_path / "m.onnx", [pixels(8)])
+    assert b"MatMulInteger" in (tmp_path / "m.onnx").read_bytes()
+    rounded = Onnx(tmp_path / "m.onnx", fuse=True).run(pixels(8))
+    assert np.abs(rounded - whole).max() < 0.25 * whole.std()
+
+
+def test_int8_without_pictures_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="int8 needs pictures to calibrate on"):
+        quantize(tmp_path / "none.onnx", [])

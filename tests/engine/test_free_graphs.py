@@ -1,0 +1,173 @@
+"""One graph answers every size as its model does, on ONNX Runtime and on OpenVINO; others are refused."""
+
+import json
+from functools import partial
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from graphs import SIZES, make
+from PIL import Image
+
+from saccade.data.transform import Preprocess
+from saccade.engine import check
+from saccade.engine.draw import draw
+from saccade.engine.eager import Eager
+from saccade.engine.export import graph
+from saccade.engine.fit import fitted
+from saccade.engine.folder import exported, is_exported
+from saccade.engine.onnx import Onnx
+from saccade.engine.openvino import OpenVino
+from saccade.engine.stretch import stretched
+from saccade.engine.write import write
+from saccade.errors import ModelError, UsageError
+from saccade.nn.resample import WAYS
+from saccade.weights.load import Loaded
+from saccade.weights.probe import picture
+
+PREPROCESS = Preprocess(size=(32, 32))
+FEW = ("vit", "vit merged", "vit pruned")
+MANY = (
+    *("google", "registers", "distilled", "map", "relative", "rotary", "post-norm", "hybrid", "resnet"),
+    *("vit dropped", "vit chunked", "relative merged", "rotary pruned", "hybrid merged", "registers pruned"),
+)
+
+
+def chance(shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def far(name, folder, engine):
+    module = make(name)
+    path = folder / "model.onnx"
+    onnx.save(graph(module, PREPROCESS), path)
+    made, model = engine(path), Eager(module)
+    return max(float(np.abs(made.run(chance(s)) - model.run(chance(s))).max()) for s in SIZES)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_one_graph_answers_five_sizes_as_its_model_does(name, tmp_path):
+    assert far(name, tmp_path, Onnx) < 1e-4
+
+
+def test_openvino_reads_the_same_graph(tmp_path):
+    assert far("vit merged", tmp_path, partial(OpenVino, kept=1)) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [Onnx, OpenVino])
+@pytest.mark.parametrize("name", FEW + MANY)
+def test_every_kind_of_model_is_one_graph_for_all_sizes(name, engine, tmp_path):
+    assert far(name, tmp_path, engine) < 1e-4
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_resampling_by_matrices_is_torchs(way):
+    x = torch.from_numpy(chance((1, 5, 7, 4)))
+    for rows, cols in ((7, 4), (3, 9), (16, 2), (1, 5)):
+        expected = torch.nn.functional.interpolate(x, size=(rows, cols), **WAYS[way])
+        found = stretched(x, rows, cols, WAYS[way]["mode"], WAYS[way]["antialias"])
+        assert (found - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash", "squash+crop", "pad"])
+@pytest.mark.parametrize("how", ["bicubic", "bilinear", "lanczos"])
+def test_preprocessing_as_part_of_a_graph_is_pillows_to_a_grey_level(fit, how):
+    for size in ((24, 40), (32, 32)):
+        preprocess = Preprocess(size=size, fit=fit, interpolation=how, crop=0.8, background=(9, 99, 199))
+        for height, width in ((61, 47), (20, 90), (32, 32)):
+            pixels = picture(height, width)
+            found = fitted(torch.from_numpy(pixels)[None], preprocess)[0].numpy()
+            apart = np.abs(found - preprocess(pixels)) * 127.5
+            assert apart.max() < 2.01, (size, height, width)  # Pillow may go down the columns first
+            assert apart.mean() < 0.4
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("made") / "graph"
+    verdict = write(out, Loaded(make("vit"), PREPROCESS, list("abcde")), "onnx", "bytes")
+    assert verdict.sizes == 5
+    return out
+
+
+def test_a_graph_takes_the_bytes_of_a_picture_of_any_size(folder):
+    made, module = exported(folder), make("vit")
+    for height, width in ((40, 33), (90, 50)):
+        pixels = picture(height, width)
+        found = Onnx(made.graph).run(pixels[None])
+        expected = Eager(module).run(PREPROCESS(pixels)[None])
+        assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_an_exported_folder_tells_labels_and_preprocessing_twice(folder):
+    made = exported(folder)
+    assert is_exported(folder)
+    assert (made.labels, made.preprocess, made.takes) == (tuple("abcde"), PREPROCESS, "bytes")
+    told = {entry.key: entry.value for entry in onnx.load(made.graph).metadata_props}
+    assert json.loads(told["labels"]) == list("abcde")
+    assert Preprocess.from_json(json.loads(told["preprocess"])) == PREPROCESS
+
+
+def test_openvino_has_its_own_files(tmp_path):
+    write(tmp_path / "out", Loaded(make("vit"), PREPROCESS, list("abcde")), "openvino")
+    made = exported(tmp_path / "out")
+    assert sorted(p.suffix for p in made.folder.iterdir()) == [".bin", ".json", ".json", ".txt", ".xml"]
+    x = chance((2, 3, 40, 24))
+    assert np.abs(OpenVino(made.graph).run(x) - Eager(make("vit")).run(x)).max() < 1e-4
+    assert "saccade" in made.graph.read_text()
+
+
+class Baked(torch.nn.Module):
+    """Takes the number of rows for a constant, as a careless model would."""
+
+    def forward(self, image):
+        return image.mean(1)[:, : int(image.shape[2]) // 2].flatten(1)[:, :5] * int(image.shape[2])
+
+
+def test_a_size_that_got_baked_in_is_refused(tmp_path):
+    path = tmp_path / "baked.onnx"
+    module = Baked()
+    example = torch.randn(2, 3, 24, 32)
+    onnx.save(draw(module, example, "image", ["b", 3, "h", "w"], "logits"), path)
+    inputs = check.batches(PREPROCESS, 8, [])
+    with pytest.raises(ModelError, match=r"differ from the model's by .*nothing was written"):
+        check.compare(Onnx(path), lambda x: module(torch.from_numpy(x)).numpy(), inputs)
+
+
+def test_random_dropping_is_refused():
+    from saccade.tokens.prune import prune
+
+    with pytest.raises(UsageError, match="random dropping is drawn anew for each size"):
+        graph(prune(make("vit"), 0.7, (1,), by="random"), PREPROCESS)
+
+
+def test_nothing_is_left_of_an_export_that_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "TOLERANCE", -1.0)
+    with pytest.raises(ModelError, match="nothing was written"):
+        write(tmp_path / "out", Loaded(make("vit"), PREPROCESS, []), "onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_torchs_own_export_lies_beside_the_weights(tmp_path):
+    from saccade.weights.load import load
+
+    verdict = write(tmp_path / "out", Loaded(make("vit"), PREPROCESS, list("abcde")), "torch")
+    assert verdict.difference < 1e-4
+    assert not is_exported(tmp_path / "out")
+    again = torch.export.load(tmp_path / "out" / "model.pt2").module()
+    x = torch.from_numpy(chance((3, 3, 48, 24)))
+    with torch.no_grad():
+        assert (again(x) - load(tmp_path / "out").module(x)).abs().max() < 1e-4
+
+
+@pytest.mark.slow
+def test_a_picture_file_and_its_samples_get_the_same_answer(folder, tmp_path):
+    from saccade.engine.answer import answering
+
+    Image.fromarray(picture(50, 70)).save(tmp_path / "a.png")
+    found = answering(folder, "onnx").predict(tmp_path / "a.png")
+    again = answering(folder, "openvino").predict(picture(50, 70))
+    assert [p.label for p in found] == [p.label for p in again]
