@@ -26,10 +26,6 @@ PARTS = {
 SMOOTHED = "Training loss is measured with dropout and smoothing, so it may lie above the validation loss."
 LONGEST = 600
 """Characters of a sample."""
-MEASURED = {
-    "translate": ("val_bleu", "BLEU", "higher is better"),
-    "language": ("val_perplexity", "Perplexity", "lower is better"),
-}
 
 Drawn = Callable[[Plot | str], Html]
 
@@ -234,6 +230,11 @@ def _samples(found: dict[str, Any], translates: bool) -> Iterator[Html]:
         return
     keys = [key for key in ("source", "wanted", "written") if any(key in row for row in rows)]
     heads = {"source": "source" if translates else "given", "wanted": "wanted", "written": "written"}
-    cells = [[(shown(row.get(key, ""), LONGEST),) * 2 for key in keys] for row in rows]
+    cells = [[(_line(row.get(key, "")),) * 2 for key in keys] for row in rows]
     yield tag("p", "Evenly from the text that was held back, not chosen.")
     yield table("read", "What the model writes", [heads[key] for key in keys], cells)
+
+
+def _line(text: object) -> str:
+    """A sample on one line; where it had several, a sign shows it."""
+    return shown(str(text).replace("\n", " \N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "), LONGEST)
