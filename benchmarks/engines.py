@@ -1,9 +1,9 @@
 """Engines against timm, transformers and bare runtimes, batch by batch in one run, as ratios.
 
-timm and transformers live in an environment of their own (see timm_peer.py); give its interpreter with --peers.
-The bare runtimes run the plain graph of the whole model with the settings that they start with; `auto` is what
-`saccade predict` and `saccade evaluate` run. Candidates take turns, each in a process of its own. A ratio is the
-median over rounds of (their time / ours): above 1, ours is faster.
+timm and transformers live in an environment of their own (see timm_peer.py); --peers is its interpreter. The
+bare runtimes run the plain graph of the whole model with the settings that they start with; `auto` is what
+`saccade predict` and `saccade evaluate` run. Candidates take turns, each in a process of its own. A ratio is
+the median over rounds of (their time / ours): above 1, ours is faster.
 
     python benchmarks/engines.py --peers ENV/bin/python [--size s] [--batch 8] [--rounds 15] [--int8]
 """
@@ -17,7 +17,7 @@ from statistics import median, quantiles
 from typing import Any
 
 NAMES = {"ti": "tiny", "s": "small", "b": "base"}
-WORK = '''
+WORK = """
 import sys, time, warnings
 warnings.simplefilter("ignore")
 import numpy as np
@@ -72,7 +72,7 @@ for _ in sys.stdin:
     start = time.perf_counter()
     ask()
     print(time.perf_counter() - start, flush=True)
-'''
+"""
 
 
 def make(folder: Path, size: str, int8: bool) -> dict[str, Path]:
@@ -109,8 +109,8 @@ def times(made: dict[str, Path], size: str, batch: int, rounds: int, peers: str)
     who = {"auto": (sys.executable, made["auto"])}
     if "auto int8" in made:
         who["auto int8"] = (sys.executable, made["auto int8"])
-    who |= {name: (sys.executable, made["plain"]) for name in ("onnxruntime", "openvino")}
-    who |= {name: (peers, made["plain"]) for name in ("timm", "transformers") if peers}
+    who |= dict.fromkeys(("onnxruntime", "openvino"), (sys.executable, made["plain"]))
+    who |= dict.fromkeys(("timm", "transformers"), (peers, made["plain"])) if peers else {}
     workers = {}
     for name, (python, graph) in who.items():
         command = [python, "-c", WORK, name, str(graph), size, str(batch)]

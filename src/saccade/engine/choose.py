@@ -40,12 +40,11 @@ def cache() -> Path:
 
 def processor() -> str:
     """The name of this machine's processor, and how many of them may be used."""
-    name = platform.processor()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
-    except OSError:
-        pass
+        name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
     return f"{name} x {len(os.sched_getaffinity(0))}"
 
 

@@ -4,6 +4,7 @@ Shapes: b batch, c channels, height and width in pixels.
 """
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -40,12 +41,11 @@ def installed(name: str) -> bool:
 
 def release(name: str) -> str | None:
     """The version of the package that an engine runs on; None if it is not installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(PACKAGES[name])
-    except PackageNotFoundError:
+    package, spec = PACKAGES[name], find_spec(PACKAGES[name])
+    if spec is None or spec.origin is None:
         return None
+    beside = Path(spec.origin).parent.parent.glob(f"{package}-*.dist-info")  # importlib.metadata takes 50 ms
+    return next((path.name.removesuffix(".dist-info").removeprefix(f"{package}-") for path in beside), "")
 
 
 def check_installed(name: str) -> None:

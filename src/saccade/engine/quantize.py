@@ -33,6 +33,10 @@ NOISE = 0.045
 """How far the logits of the user's pictures may move, as a share of their spread (root mean squares)."""
 
 
+Rounded = tuple[np.ndarray, np.ndarray]
+"""Whole numbers, and a factor for each output channel."""
+
+
 class Surgery:
     """A graph that can be changed in place."""
 
@@ -216,8 +220,8 @@ def mend(work: Surgery, node: onnx.NodeProto, shift: Float[np.ndarray, "n"]) -> 
         readers[0].input[1] = work.put(f"{bias}_{node.name}", work.array(bias) - shift.astype(np.float32))
 
 
-def products_in_int8(work: Surgery, chosen: Mapping[str, Plan]) -> None:
-    """Replace each chosen product by one of whole numbers."""
+def products_in_int8(work: Surgery, chosen: Mapping[str, Plan], done: dict[str, Rounded]) -> None:
+    """Replace each chosen product by one of whole numbers; `done` remembers weights rounded before."""
     for name, nodes in work.products().items():
         if name.removesuffix("_even") not in chosen:
             continue
@@ -230,7 +234,9 @@ def products_in_int8(work: Surgery, chosen: Mapping[str, Plan]) -> None:
             weight, y = node.input[1], node.output[0]
             plan = chosen[name.removesuffix("_even")]
             alike = plan.pairs / np.outer(plan.factor, plan.factor)
-            whole_weight, factor = compensated(work.array(weight), alike)
+            if weight not in done:
+                done[weight] = compensated(work.array(weight), alike)
+            whole_weight, factor = done[weight]
             mend(work, node, plan.mean / plan.factor @ (whole_weight * factor - work.array(weight)))
             work.put(f"{weight}_s8", whole_weight)
             work.put(f"{weight}_factor", factor)
@@ -258,21 +264,21 @@ def quantize(path: Path, batches: Sequence[np.ndarray]) -> None:
     apart = len(batches) // 4  # the limit is chosen on pictures that the factors have not seen
     some = batches[len(batches) - max(apart, 1) :]
     found = plans(work, batches[: len(batches) - apart])
-    expected = _answers(model, some)
+    expected, done = _answers(model, some), dict[str, Rounded]()
     for limit in LIMITS:
-        made = rounded(model, {name: plan for name, plan in found.items() if plan.error <= limit})
+        made = rounded(model, {name: plan for name, plan in found.items() if plan.error <= limit}, done)
         noise = float(np.sqrt(np.mean((_answers(made, some) - expected) ** 2)) / max(expected.std(), 1e-9))
         if noise <= NOISE:
             break
     onnx.save(made, path)
 
 
-def rounded(model: onnx.ModelProto, chosen: Mapping[str, Plan]) -> onnx.ModelProto:
+def rounded(model: onnx.ModelProto, chosen: Mapping[str, Plan], done: dict[str, Rounded]) -> onnx.ModelProto:
     """A copy of a graph with the chosen products in int8."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     smooth(Surgery(made), chosen)
-    products_in_int8(Surgery(made), chosen)
+    products_in_int8(Surgery(made), chosen, done)
     return made
 
 
