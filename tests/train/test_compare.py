@@ -19,7 +19,7 @@ from saccade.errors import DataError
 from saccade.metrics.interval import wilson
 from saccade.models import cost, names
 from saccade.models.build import build
-from saccade.train import compare, contest, measure, start
+from saccade.train import compare, contest, measure, pictures
 from saccade.train.model import small_name
 from saccade.train.report import report
 from saccade.train.run import Run, StoppedError
@@ -43,7 +43,7 @@ def quick():
     """Time models for a moment only; a run's own report, which is slow to draw, has tests of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "SECONDS", 0.05)
-        patch.setattr(start, "report", lambda folder: folder / "report.html")
+        patch.setattr(pictures, "report", lambda folder: folder / "report.html")
         yield
 
 
@@ -151,7 +151,7 @@ def test_a_training_that_was_stopped_is_gone_on_with_and_finished_ones_are_left_
 
 
 def test_a_test_split_is_what_is_scored_on(place, monkeypatch):
-    monkeypatch.setattr(start, "report", report)
+    monkeypatch.setattr(pictures, "report", report)
     folder, made = contest.begin(
         str(place / "parted"), ["resnet18_small_w2_12"], (1.0,), changes=QUICK, out=place / "tested"
     )
