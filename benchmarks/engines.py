@@ -9,11 +9,13 @@ the median over rounds of (their time / ours): above 1, ours is faster.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median, quantiles
+from time import sleep
 from typing import Any
 
 NAMES = {"ti": "tiny", "s": "small", "b": "base"}
@@ -26,17 +28,14 @@ x = np.random.default_rng(0).normal(size=(batch, 3, 224, 224)).astype(np.float32
 SIZES = {"ti": (192, 3), "s": (384, 6), "b": (768, 12)}
 if who in ("timm", "transformers"):
     import torch
+    library = torch.library.Library("torchvision", "DEF")  # as in timm_peer.py
+    for word in ("nms", "qnms"):
+        library.define(f"{word}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     if who == "timm":
-        for word in ("nms", "qnms"):
-            library = torch.library.Library("torchvision", "FRAGMENT")
-            library.define(f"{word}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         import timm
         names = {"ti": "tiny", "s": "small", "b": "base"}
         module = timm.create_model(f"vit_{names[size]}_patch16_224").eval()
     else:
-        library = torch.library.Library("torchvision", "DEF")
-        for word in ("nms", "qnms"):
-            library.define(f"{word}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         from transformers import ViTConfig, ViTForImageClassification
         width, heads = SIZES[size]
         module = ViTForImageClassification(ViTConfig(hidden_size=width, num_attention_heads=heads,
@@ -112,9 +111,16 @@ def times(made: dict[str, Path], size: str, batch: int, rounds: int, peers: str)
     who |= dict.fromkeys(("onnxruntime", "openvino"), (sys.executable, made["plain"]))
     who |= dict.fromkeys(("timm", "transformers"), (peers, made["plain"])) if peers else {}
     workers = {}
+    room = tempfile.TemporaryDirectory()  # so that `auto` measures in this run
     for name, (python, graph) in who.items():
         command = [python, "-c", WORK, name, str(graph), size, str(batch)]
-        workers[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        workers[name] = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "XDG_CACHE_HOME": room.name},
+        )
         assert workers[name].stdout is not None
         assert workers[name].stdout.readline() == "ready\n", name  # type: ignore[union-attr]
     found: dict[str, list[float]] = {name: [] for name in workers}
@@ -123,6 +129,7 @@ def times(made: dict[str, Path], size: str, batch: int, rounds: int, peers: str)
             stdin, stdout = workers[name].stdin, workers[name].stdout
             assert stdin is not None
             assert stdout is not None
+            sleep(0.03)  # some runtimes keep their threads awake for a while
             stdin.write("go\n")
             stdin.flush()
             seconds = float(stdout.readline())
@@ -132,6 +139,7 @@ def times(made: dict[str, Path], size: str, batch: int, rounds: int, peers: str)
         assert worker.stdin is not None
         worker.stdin.close()
         worker.wait()
+    room.cleanup()
     return found
 
 
