@@ -13,6 +13,7 @@ from saccade.tasks.task import Task
 from saccade.tasks.teacher import Teacher
 from saccade.tokens.predictor import Predictor
 from saccade.tokens.prune import prune
+from saccade.tokens.walk import run
 
 SMALL = ViTConfig(image=(16, 16), patch=4, width=24, depth=3, heads=2, hidden=48, classes=3)
 SAME = Preprocess(size=(16, 16), fit="squash")
@@ -83,9 +84,31 @@ def test_what_a_pass_saw_is_taken_once():
 
 def test_a_teacher_answers_as_itself_and_shows_its_patches():
     vit, image = dense(), batch()["image"]
-    logits, patches = taught(Teacher(vit, SAME, SAME, [2, 0, 1]), image)
+    logits, patches, looks = taught(Teacher(vit, SAME, SAME, [2, 0, 1]), image, (1, 2))
     assert_close(logits, vit(image)[:, [2, 0, 1]])
     assert_close(patches, vit.norm(vit.encode(image))[:, 1:])
+    assert [look.shape for look in looks] == [(6, 16), (6, 16)]
+
+
+def test_predictors_learn_to_keep_what_the_teacher_looks_at():
+    torch.manual_seed(0)
+    made, given = task(), batch(16)
+    looks = taught(made.teacher, given["image"], (1,))[2]
+    wanted = torch.zeros_like(looks[0]).scatter(1, looks[0].topk(8).indices, 1.0)
+    optimizer = torch.optim.Adam(made.pruned.predictors.parameters(), lr=0.02)
+
+    def agreed():
+        walk = made.pruned.eval().walk(given["image"])
+        run(made.pruned, walk, made.pruned.embed(given["image"]))
+        made.pruned.train()
+        return float(wanted[walk.trace().owner >= 0].mean())
+
+    before = agreed()
+    for _ in range(40):
+        optimizer.zero_grad()
+        made.loss(given)["loss"].backward()
+        optimizer.step()
+    assert agreed() > max(0.75, before)
 
 
 def test_a_teacher_with_other_patches_teaches_by_its_answers():

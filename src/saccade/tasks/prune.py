@@ -1,19 +1,21 @@
 """Learning to drop patches: the task at hand, and three losses more (Rao et al. 2021, section 3.4)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from saccade.models.loop import Looped
 from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image
 from saccade.tasks.task import Batch, Task
 from saccade.tasks.teacher import Teacher
 from saccade.tokens import distill
-from saccade.tokens.prune import Masked, Pruned
+from saccade.tokens.prune import Looking, Masked, Pruned
+from saccade.tokens.walk import run
 
 
 class Prune:
@@ -51,10 +53,12 @@ class Prune:
 
     def _distance(self, image: Image, logits: Float[Tensor, "b classes"], seen: Masked) -> Float[Tensor, ""]:
         assert self.teacher is not None
-        wanted, tokens = taught(self.teacher, image)
+        wanted, tokens, looks = taught(self.teacher, image, self.pruned.plan.places)
         loss = distill.LOGITS * distill.logits_loss(logits, wanted)
         if tokens is None or tokens.shape != seen.patches.shape:
             return loss
+        if len(looks) == len(seen.scores):
+            loss = loss + distill.LOOKS * distill.looks_loss(seen.scores, looks, self.pruned.plan.ratios)
         last = seen.decisions[-1] if seen.decisions else tokens.new_ones(tokens.shape[:2])
         return loss + distill.TOKENS * distill.tokens_loss(seen.patches, tokens, last)
 
@@ -64,13 +68,20 @@ class Prune:
 
 
 @torch.no_grad()
-def taught(teacher: nn.Module, image: Image) -> tuple[Float[Tensor, "b classes"], Tokens | None]:
-    """A teacher's answers and its patches after the last norm, in one pass; no patches where it has none."""
+def taught(
+    teacher: nn.Module, image: Image, places: Sequence[int] = ()
+) -> tuple[Float[Tensor, "b classes"], Tokens | None, list[Float[Tensor, "b n"]]]:
+    """A teacher's answers, its patches after the last norm, and how much it looks at them before `places`.
+
+    All in one pass; answers alone where the teacher is no plain ViT.
+    """
     if not isinstance(teacher, Teacher) or not isinstance(teacher.module, ViT):
-        return teacher(image), None
-    vit = teacher.module
-    z = vit.encode(teacher.seen(image))
-    return vit.read(z)[:, teacher.get_buffer("order")], vit.norm(z)[:, vit.config.front :]
+        return teacher(image), None, []
+    vit, shown = teacher.module, teacher.seen(image)
+    walk = Looking(vit, shown, places)
+    z = vit.encode(shown) if isinstance(vit, Looped) else run(vit, walk, vit.embed(shown))
+    logits = vit.read(z)[:, teacher.get_buffer("order")]
+    return logits, vit.norm(z)[:, vit.config.front :], walk.attention
 
 
 def pruning(task: Task, module: nn.Module, teacher: nn.Module | None = None) -> Task:

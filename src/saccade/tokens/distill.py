@@ -15,6 +15,8 @@ from saccade.tokens.predictor import Decision, Patches
 
 LOGITS, TOKENS, RATIO = 0.5, 0.5, 2.0
 """The paper's weights of the three losses."""
+LOOKS = 1.0
+"""Of `looks_loss`, which is not in the paper."""
 
 
 def ratio_loss(decisions: Sequence[Decision], ratios: Sequence[float]) -> Float[Tensor, ""]:
@@ -34,3 +36,18 @@ def tokens_loss(patches: Patches, teacher: Patches, kept: Decision) -> Float[Ten
     far = (patches - teacher.detach()).square().mean(-1)
     count = kept.detach()
     return (far * count).sum() / count.sum().clamp_min(1)
+
+
+def looks_loss(
+    scores: Sequence[Float[Tensor, "b n"]], looks: Sequence[Float[Tensor, "b n"]], ratios: Sequence[float]
+) -> Float[Tensor, ""]:
+    """Whether predictors keep those patches that the teacher looks at most: cross-entropy, patch by patch.
+
+    By the task alone predictors learn in epochs what this tells them in some steps.
+    """
+    losses = []
+    for score, look, ratio in zip(scores, looks, ratios, strict=True):
+        best = look.topk(max(1, round(ratio * look.shape[1])), sorted=False).indices
+        wanted = torch.zeros_like(score).scatter(1, best, 1.0)
+        losses.append(F.binary_cross_entropy_with_logits(score, wanted))
+    return torch.stack(losses).mean() if losses else torch.zeros(())

@@ -8,7 +8,7 @@ Shapes: b batch, n tokens of patches, t all tokens.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -82,6 +82,27 @@ def usual_places(depth: int, count: int | None = None) -> tuple[int, ...]:
     return tuple(sorted({max(depth * (i + 1) // (count + 1), 1) for i in range(count)} & set(range(depth))))
 
 
+def looked_at(walk: Walk, vit: ViT, q: Heads, k: Heads) -> Float[Tensor, "b p"]:
+    """How much attention the patches at hand get: from the class token, or from all where there is none."""
+    asks = slice(0, 1) if vit.config.pool in ("token", "pair", "token+mean") else slice(None)
+    weight = walk.weight if walk.weight is None else walk.weight[:, :, asks]
+    return received(probabilities(q[:, :, asks], k, weight), walk.front)
+
+
+class Looking(Walk):
+    """Changes nothing, and notes how much attention the patches get in the block before each place."""
+
+    def __init__(self, vit: ViT, image: Image, places: Sequence[int]) -> None:
+        super().__init__(vit, image)
+        self.vit, self.places = vit, places
+        self.attention: list[Float[Tensor, "b n"]] = []
+
+    def between(self, index: int, z: Tokens, q: Heads, k: Heads) -> Fewer:
+        if index + 1 in self.places:
+            self.attention.append(looked_at(self, self.vit, q, k))
+        return z
+
+
 class Dropping(Walk):
     """Inference: at each place the best patches are gathered, in their order, and the rest is gone."""
 
@@ -120,9 +141,7 @@ class Dropping(Walk):
 
     def between(self, index: int, z: Tokens, q: Heads, k: Heads) -> Fewer:
         if self.plan.by == "attention" and index + 1 in self.plan.places and self.plan.keep < 1:
-            asks = slice(0, 1) if self.vit.config.pool in ("token", "pair", "token+mean") else slice(None)
-            weight = self.weight if self.weight is None else self.weight[:, :, asks]
-            self.attention = received(probabilities(q[:, :, asks], k, weight), self.front)
+            self.attention = looked_at(self, self.vit, q, k)
         return z
 
     def trace(self) -> Trace:
@@ -147,6 +166,7 @@ class Masking(Walk):
         self.pairs = self.weight
         self.decisions: list[Decision] = []
         """What is kept after each place."""
+        self.scores: list[Float[Tensor, "b n"]] = []
 
     def before(self, index: int, z: Tokens) -> Fewer:
         if index not in self.plan.places or self.plan.keep == 1:
@@ -155,7 +175,9 @@ class Masking(Walk):
         if self.given:
             kept = self.given[stage]
         else:
-            kept = sample(self.vit.predictors[stage](z[:, self.front :], last))
+            logits = self.vit.predictors[stage](z[:, self.front :], last)
+            self.scores.append(score(logits))
+            kept = sample(logits)
         self.decisions.append(kept if last is None else last * kept)
         others = self.everyone()[:, None, None]  # a token always counts for itself: no row is empty
         itself = torch.eye(z.shape[1], device=z.device)
@@ -178,6 +200,8 @@ class Masked:
     """The patches after the last block and the norm, dropped ones too: of like size in every model."""
     decisions: list[Decision]
     """What was kept after each place; 0 or 1, with a gradient."""
+    scores: list[Float[Tensor, "b n"]] = field(default_factory=list)
+    """What the predictors think of all patches at each place; nothing where decisions were given."""
 
 
 class Pruned(Walker):
@@ -202,7 +226,7 @@ class Pruned(Walker):
         walk = Masking(self, image, decisions)
         z = run(self, walk, self.embed(image))
         logits = self.read(z, walk.everyone() if walk.decisions else None)
-        return Masked(logits, self.norm(z)[:, self.config.front :], walk.decisions)
+        return Masked(logits, self.norm(z)[:, self.config.front :], walk.decisions, walk.scores)
 
     def taken(self) -> Masked:
         """What the last pass in training saw; once, as it holds the pass's graph."""
