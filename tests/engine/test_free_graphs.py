@@ -143,6 +143,13 @@ def test_random_dropping_is_refused():
         graph(prune(make("vit"), 0.7, (1,), by="random"), PREPROCESS)
 
 
+def test_windows_are_refused():
+    from saccade.tokens.light import lighten
+
+    with pytest.raises(UsageError, match="windowed attention is counted out for one size"):
+        graph(lighten(make("vit"), "windowed", 2), PREPROCESS)
+
+
 def test_nothing_is_left_of_an_export_that_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(check, "TOLERANCE", -1.0)
     with pytest.raises(ModelError, match="nothing was written"):

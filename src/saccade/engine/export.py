@@ -18,6 +18,7 @@ from saccade.models.hybrid import Hybrid
 from saccade.models.vit import ViT
 from saccade.nn import pool
 from saccade.tokens.merge import Merged
+from saccade.tokens.light import Light
 from saccade.tokens.prune import Pruned
 from saccade.tokens.walk import Walk, Walker, run
 
@@ -34,13 +35,10 @@ class Answer(nn.Module):
 
     def forward(self, image: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b classes"]:
         module = self.module
-        if (
-            not isinstance(module, ViT)
-            or isinstance(module, Walker)
-            or module.config.pool not in ("token", "pair")
-        ):
+        if not isinstance(module, ViT) or (isinstance(module, Walker) and not isinstance(module, Light)):
             return module(image)
-        asked = pool.KINDS[module.config.pool]
+        # attention in chunks gives what attention gives; a graph has no use for the chunks
+        asked = pool.KINDS[module.config.pool] if module.config.pool in ("token", "pair") else None
         return module.read(run(module, Walk(module, image), module.embed(image), asked))
 
 
@@ -65,6 +63,10 @@ def check_exportable(module: Vision) -> None:
     if isinstance(module, Pruned) and module.plan.by == "random":
         raise UsageError(
             "random dropping is drawn anew for each size, so no graph holds it; prune by attention"
+        )
+    if isinstance(module, Light) and module.plan.attention == "windowed":
+        raise UsageError(
+            "windowed attention is counted out for one size, so no graph with free sizes holds it"
         )
     if not module.config.classes:
         raise UsageError("this model has no head, so its graph would have no classes to choose from")
