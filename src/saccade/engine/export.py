@@ -17,8 +17,8 @@ from saccade.models.build import Vision
 from saccade.models.hybrid import Hybrid
 from saccade.models.vit import ViT
 from saccade.nn import pool
-from saccade.tokens.merge import Merged
 from saccade.tokens.light import Light
+from saccade.tokens.merge import Merged
 from saccade.tokens.prune import Pruned
 from saccade.tokens.walk import Walk, Walker, run
 
