@@ -77,7 +77,7 @@ def _draw(axes: Axes, ink: Ink, points: Sequence[Cell]) -> None:
 
     models = list(dict.fromkeys(cell.model for cell in points))
     engines = list(dict.fromkeys(cell.engine for cell in points))
-    colours = [ink.first, ink.second, *colormaps["Dark2"].colors]
+    colours = [ink.first, ink.second, *(colormaps["Dark2"](i) for i in range(8))]
     for cell in points:
         number = models.index(cell.model)
         mark = MARKS[engines.index(cell.engine) % len(MARKS)]

@@ -23,7 +23,7 @@ def resample(
     """Stretch to rows x cols; the same grid gives back the table itself."""
     if not torch.compiler.is_exporting() and tuple(table.shape[:2]) == (rows, cols):
         return table  # an exported graph has free sizes: it resamples always, which changes nothing here
-    if isinstance(cols, int) and cols == 1 < table.shape[0]:  # torch mixes up the rows of a single column
+    if isinstance(cols, int) and cols == 1 and rows != 1:  # torch mixes up the rows of a single column
         return rearrange(resample(rearrange(table, "r c d -> c r d"), 1, rows, how), "1 r d -> r 1 d")
     grid = rearrange(table, "r c d -> 1 d r c").float()
     grid = F.interpolate(grid, size=(rows, cols), **WAYS[how])  # type: ignore[arg-type]
