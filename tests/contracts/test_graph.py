@@ -88,11 +88,14 @@ def run(program):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("names", [NAMES[:5], NAMES[5:]], ids=["plain", "other"])
+@pytest.mark.parametrize(
+    "names", [NAMES[:5], pytest.param(NAMES[5:], marks=pytest.mark.slow)], ids=["plain", "other"]
+)
 def test_exported_with_free_batch_height_and_width_every_model_gives_the_same_numbers(names):
     run(f"NAMES = {names}\n" + EXPORT)
 
 
+@pytest.mark.slow
 def test_compiled_as_one_graph_a_model_gives_the_same_numbers():
     run("NAMES, BACKEND = ['vit', 'rotary'], 'aot_eager'\n" + COMPILE)
 

@@ -277,7 +277,7 @@ def test_with_weights_at_random_the_verdict_is_uninformative(some):
     module = saccade.create("vit_xs8_48", classes=4).eval()
     torch.nn.init.normal_(module.head.weight, std=0.5)
     found = []
-    for seed in range(4):
+    for seed in range(2):
         other = randomised(module, seed)
         found += judge(other, image, other(image).argmax(-1), slope, draws=19, seed=100 * seed)
     assert np.mean([one.word == UNINFORMATIVE for one in found]) >= 0.95

@@ -98,10 +98,12 @@ def test_two_processes_have_the_curve_of_one_and_only_one_speaks(alone, pair):
     assert len(list(folder.parent.glob("pair*"))) == 1
 
 
+@pytest.mark.slow
 def test_two_processes_with_a_slice_of_the_model_each_have_it_too(place, alone):
     compare(alone, train(place, "slices", PAIR, ["parallel=fsdp"])[0], 1e-4)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_begun_anew_and_the_run_goes_on_to_the_same_bytes(place, pair):
     launcher = (*PAIR, "--max-restarts", "1")
     running = subprocess.Popen(

@@ -352,7 +352,7 @@ def scratch(tmp_path_factory):
 
 
 @given(st.sampled_from([name for name in FILES if "json" in name]), st.lists(JSON, min_size=1, max_size=4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_other_json_than_ours_never_stops_the_report(scratch, name, values):
     folder = scratch.parent / "copy"
     shutil.copytree(scratch, folder)

@@ -121,6 +121,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(place, whole, task, st
     assert proof(run.folder) == proof(whole[task].folder)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(place, whole):
     nursery = Nursery()
     words = (place / DATA["language"], MODELS["language"], place / "killed", *RECIPES["language"])
