@@ -96,11 +96,6 @@ def test_exported_with_free_batch_height_and_width_every_model_gives_the_same_nu
 
 
 @pytest.mark.slow
-def test_compiled_as_one_graph_a_model_gives_the_same_numbers():
-    run("NAMES, BACKEND = ['vit', 'rotary'], 'aot_eager'\n" + COMPILE)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_as_one_graph_every_model_gives_the_same_numbers(backend):
     run(f"NAMES, BACKEND = {NAMES}, {backend!r}\n" + COMPILE)
