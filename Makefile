@@ -22,7 +22,7 @@ demo: $(STAMP)  ## Train a small ViT on handwritten digits, score it and ask it 
 	$(BIN)/saccade demo
 
 test: check  ## Formatting, types, rooms and every test that is not slow
-	$(BIN)/pytest -n auto --dist loadfile -m "not slow" $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
 check: $(STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff format --check .
