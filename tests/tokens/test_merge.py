@@ -7,33 +7,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small import HYBRID, SMALL, made, pictures
 from torch.testing import assert_close
 
 from saccade.data.transform import Preprocess
 from saccade.errors import UsageError
-from saccade.models.build import build, config_of
-from saccade.models.hybrid import HybridConfig
-from saccade.models.vit import ViTConfig
+from saccade.models.build import config_of
 from saccade.nn import place, pool
 from saccade.tokens.light import lighten
 from saccade.tokens.merge import MergedConfig, constant, decreasing, match, merge, merged
 from saccade.tokens.walk import run
 from saccade.weights.load import load, write
-
-SMALL = ViTConfig(image=(32, 32), patch=4, width=24, depth=4, heads=2, hidden=48, classes=5)
-HYBRID = HybridConfig(layers=(1, 1), vit=replace(SMALL, patch=8))
-
-
-def made(config=SMALL):
-    vit = build(config).eval()
-    with torch.no_grad():
-        for parameter in vit.parameters():
-            parameter.normal_(std=0.2)
-    return vit
-
-
-def pictures(count=3, height=32, width=24):
-    return torch.randn(count, 3, height, width)
 
 
 @pytest.mark.parametrize("config", [SMALL, replace(SMALL, position="relative"), HYBRID])

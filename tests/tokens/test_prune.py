@@ -5,40 +5,25 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small import HYBRID, SMALL, made, pictures
 from torch.testing import assert_close
 
 import saccade
 from saccade.data.transform import Preprocess
 from saccade.errors import ModelError, UsageError
-from saccade.models.build import build, config_of, from_json, to_json
-from saccade.models.hybrid import HybridConfig
-from saccade.models.vit import ViTConfig
+from saccade.models.build import config_of, from_json, to_json
 from saccade.nn import place, pool
 from saccade.nn.block import BlockStyle
 from saccade.tokens.distill import logits_loss, ratio_loss, tokens_loss
 from saccade.tokens.kinds import KINDS
 from saccade.tokens.predictor import Predictor, sample
 from saccade.tokens.prune import Pruned, PrunedConfig, prune, usual_places
-from saccade.tokens.walk import run, start
+from saccade.tokens.walk import run, start, step
 from saccade.weights.files import tensors, write_safetensors
 from saccade.weights.load import load, write
 from saccade.weights.resample import resize
 
-SMALL = ViTConfig(image=(32, 32), patch=4, width=24, depth=4, heads=2, hidden=48, classes=5)
-HYBRID = HybridConfig(layers=(1, 1), vit=replace(SMALL, patch=8))
 CONV = replace(SMALL, convs=(8, 16), pool="mean")
-
-
-def made(config=SMALL):
-    vit = build(config).eval()
-    with torch.no_grad():
-        for parameter in vit.parameters():
-            parameter.normal_(std=0.2)
-    return vit
-
-
-def pictures(count=3, height=32, width=24):
-    return torch.randn(count, 3, height, width)
 
 
 def agreed(module, image):
@@ -48,9 +33,7 @@ def agreed(module, image):
         z = walk.before(index, z)
         if index in module.plan.places:
             found.append((walk.trace().owner >= 0).float())
-        q, k, v = block.attention.split(block.norm1(z), turn=walk.turn)
-        z = walk.between(index, block.add1(z, block.attention.join(walk.attend(q, k, v))), q, k)
-        z = block.add2(z, block.mlp(block.norm2(z)))
+        z = step(block, walk, index, z)
     return found
 
 

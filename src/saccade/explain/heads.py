@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from saccade.errors import UsageError, check_word
-from saccade.explain.replay import Moment, grid_of, moments
+from saccade.explain.replay import Moment, follow, grid_of, moments
 from saccade.models.field import apart, reach
 from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens
@@ -89,10 +89,8 @@ def finisher(vit: ViT, image: Image) -> Finish:
     stages = unfold(vit, image)
 
     def finish(z: Tokens, index: int) -> Float[Tensor, "b classes"]:
-        for block, stage in list(zip(vit.blocks, stages, strict=True))[index + 1 :]:
-            x = block.attention(block.norm1(z), None, stage.weight, stage.turn)
-            z = stage.between(block.add1(z, x))
-            z = block.add2(z, block.mlp(block.norm2(z)))
+        for moment in follow(list(vit.blocks)[index + 1 :], z, stages[index + 1 :]):
+            z = moment.out
         return read(vit, z, stages[-1].counted)
 
     return finish

@@ -23,7 +23,7 @@ from saccade.nn.patch import Image
 from saccade.nn.windowed import visible
 from saccade.tokens.light import Glancing
 from saccade.tokens.trace import Trace
-from saccade.tokens.walk import Walk, Walker
+from saccade.tokens.walk import Walk, Walker, step
 
 Means = Float[Tensor, "b n n"]
 Counted = Float[Tensor, "b n"]
@@ -63,10 +63,7 @@ def _followed(vit: ViT, walk: Walk, image: Image) -> list[Stage]:
     for index, block in enumerate(vit.blocks):
         z = walk.before(index, z)
         entering = walk.trace()
-        q, k, v = block.attention.split(block.norm1(z), turn=walk.turn)
-        z = block.add1(z, block.attention.join(walk.attend(q, k, v)))
-        z = walk.between(index, z, q, k)
-        z = block.add2(z, block.mlp(block.norm2(z)))
+        z = step(block, walk, index, z)
         weight, turn = _told(entering, front, *pairs)
         leaving = walk.trace()
         means = _means(leaving, front, z) if leaving.tokens < entering.tokens else None

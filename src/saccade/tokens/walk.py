@@ -79,11 +79,16 @@ def run(vit: ViT, walk: Walk, z: Tokens, asked: int | None = None) -> Fewer:
         z = walk.before(index, z)
         if index == last and asked is not None and walk.turn is None:
             return _answer(block, walk, z, asked)
-        q, k, v = block.attention.split(block.norm1(z), turn=walk.turn)
-        z = block.add1(z, block.attention.join(walk.attend(q, k, v)))
-        z = walk.between(index, z, q, k)
-        z = block.add2(z, block.mlp(block.norm2(z)))
+        z = step(block, walk, index, z)
     return z
+
+
+def step(block: Block, walk: Walk, index: int, z: Tokens) -> Fewer:
+    """Take tokens, from which `before` has dropped what it drops, through a block."""
+    q, k, v = block.attention.split(block.norm1(z), turn=walk.turn)
+    z = block.add1(z, block.attention.join(walk.attend(q, k, v)))
+    z = walk.between(index, z, q, k)
+    return block.add2(z, block.mlp(block.norm2(z)))
 
 
 def _answer(block: Block, walk: Walk, z: Tokens, asked: int) -> Fewer:
