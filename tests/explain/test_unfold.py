@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import saccade
+from saccade.errors import UsageError
 from saccade.explain.heads import measure
 from saccade.explain.lens import read_depths
 from saccade.explain.methods import METHODS, fitting
@@ -28,6 +29,9 @@ LOOPS: dict[str, Callable[[ViT], ViT]] = {
     "chunked": lambda vit: lighten(vit, "chunked", 5),
 }
 TARGET = torch.tensor([3, 1])
+WAYS = [*((how, "learned") for how in pool.KINDS), *(("mean", position) for position in place.KINDS)]
+CASES = [(loop, *way) for loop in LOOPS for way in WAYS if (loop, way[1]) != ("windowed", "relative")]
+"""Relative positions have no windows: refused in words."""
 
 
 def made(loop: str, **changes: object) -> tuple[ViT, Tensor]:
@@ -39,15 +43,9 @@ def made(loop: str, **changes: object) -> tuple[ViT, Tensor]:
     return LOOPS[loop](vit).eval(), torch.randn(2, 3, 32, 24)
 
 
-@pytest.mark.parametrize(
-    ("how", "position"),
-    [*((how, "learned") for how in pool.KINDS), *(("mean", position) for position in place.KINDS)],
-)
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(("loop", "how", "position"), CASES)
 @torch.no_grad()
 def test_the_replay_is_the_models_own_pass(loop: str, how: str, position: str) -> None:
-    if (loop, position) == ("windowed", "relative"):
-        pytest.skip("relative positions have no windows (tests/tokens)")
     vit, image = made(loop, pool=how, position=position, registers=1)
     logits, shapes = replay(vit, image, lambda moment: tuple(moment.attention.shape))
     assert (logits - vit(image)).abs().max() <= 1e-5
@@ -118,3 +116,8 @@ def test_heads_are_silenced_in_the_models_own_loop() -> None:
 def test_a_model_at_rest_needs_no_unfolding() -> None:
     vit, image = made("chunked", position="relative")
     assert all(stage.means is None and stage.counted is None for stage in unfold(vit, image))
+
+
+def test_relative_positions_in_windows_are_refused() -> None:
+    with pytest.raises(UsageError, match="relative positions have no windows"):
+        made("windowed", position="relative")
