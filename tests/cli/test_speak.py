@@ -117,6 +117,12 @@ def test_the_table_names_each_text_and_hole_once(models):
     assert lines[1].startswith("the [MASK] [MASK]")
 
 
+def test_a_guess_that_is_but_a_space_is_shown_by_a_sign(models):
+    lines = run("fill", models["bert"], "the [MASK]", "--top", "500").out.splitlines()[1:]
+    assert all(line.split("%", 1)[1].strip() for line in lines)
+    assert any(line.endswith("\N{OPEN BOX}") for line in lines)
+
+
 @pytest.mark.parametrize(
     ("verb", "kind", "words", "code"),
     [

@@ -93,6 +93,7 @@ REFUSALS = [
     (["three", "--task", "translate", "--set", "pair=deen"], 2, "expected two languages as from-to"),
     (["pairs.tsv", "--task", "translate", "--set", "words.size=9000"], 2, "the text has only"),
     (["book.txt", "--set", "words.size=200"], 2, "the text has only"),
+    (["pairs.tsv"], 3, "if it holds sentence pairs, give --task translate"),
     (["pairs.tsv", "--task", "translation"], 2, "task is 'translation'"),
     (["pairs.tsv", "--task", "translate", "--model", "gpt_mini"], 2, "gpt_mini is a model to language"),
     (["book.txt", "--model", "seq2seq_gru", "--task", "language"], 2, "name a gpt or bert"),
@@ -100,7 +101,8 @@ REFUSALS = [
     (["book.txt", "--probe"], 2, "--probe is for pictures, but the task is language"),
     (["pairs.tsv", "--task", "translate", "--set", "augment.flip=1"], 2, "TextRecipe has no field 'augment'"),
     (["nothing.txt"], 3, "there is no file or folder nothing.txt"),
-    (["pairs.tsv", "--task", "translate", "--model", "transformer_smal"], 4, "there is no model at"),
+    (["pairs.tsv", "--task", "translate", "--model", "transformer_smal"], 2, "did you mean 'transformer"),
+    (["pairs.tsv", "--task", "translate", "--model", "./nothing"], 4, "there is no model at"),
 ]
 
 

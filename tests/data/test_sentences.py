@@ -335,3 +335,11 @@ def test_multi30k_is_found_below_its_folder(data):
     }
     first = next(iter(found.train))
     assert first.source == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."
+
+
+def test_the_share_that_is_advised_is_enough(tmp_path):
+    path = write(tmp_path / "pairs.tsv", ["Hund\tdog", "Katze\t", "Kuh\tcow"])
+    with pytest.raises(DataError, match=r"line 2 of pairs\.tsv has nothing in target") as refused:
+        open_pairs(str(path))
+    advised = float(str(refused.value).rpartition("bad=")[2].rstrip(")"))
+    assert pairs(open_pairs(str(path), bad=advised).train) == [("Hund", "dog"), ("Kuh", "cow")]

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.data import vocabulary
-from saccade.data.vocabulary import BOS, EOS, MARKS, PAD, UNK, learn, load
+from saccade.data.vocabulary import BOS, EOS, FILE, MARKS, PAD, UNK, learn
 from saccade.errors import DataError, ModelError, UsageError
+from saccade.weights.pieces import Pieces
+from saccade.weights.pieces import vocabulary as opened
 
 WORDS = "the quick brown fox jumps over the lazy dog; der schnelle braune Fuchs springt über den faulen Hund"
 TEXT = [f"{WORDS} {i % 7}" for i in range(50)]
@@ -60,15 +62,13 @@ def test_frequent_words_become_one_piece_and_a_larger_vocabulary_makes_shorter_t
 
 
 @pytest.mark.parametrize("made", [PIECES, LETTERS], ids=["pairs", "characters"])
-def test_a_vocabulary_comes_back_from_its_file(tmp_path, made):
-    made.save(tmp_path)
-    again = load(tmp_path / "tokenizer.json")
-    assert (again.kind, len(again)) == (made.kind, len(made))
+def test_a_vocabulary_comes_back_from_its_file(made):
+    again = opened({FILE: made.to_json().encode()})
+    assert (type(again), again.kind, len(again)) == (type(made), made.kind, len(made))
     text = WORDS.upper() + " <pad>" if made is PIECES else WORDS
     assert again.encode(text) == made.encode(text)
     assert again.decode(again.encode(text)) == text
-    again.save(tmp_path)
-    assert (tmp_path / "tokenizer.json").read_text() == made.to_json()
+    assert again.to_json() == made.to_json()
 
 
 def test_the_same_text_makes_the_same_vocabulary_in_any_process_with_any_number_of_threads():
@@ -123,15 +123,13 @@ def test_a_text_without_a_word_is_refused(kind):
         learn([""], kind)
 
 
-def test_files_of_others_are_refused(tmp_path):
-    path = tmp_path / "tokenizer.json"
+def test_files_that_are_no_tokenizer_are_refused_and_those_of_others_keep_their_marks():
     for content in ("", "{}", "[]", "\x00", json.dumps({"model": 3})):
-        path.write_text(content)
-        with pytest.raises(ModelError, match="cannot be read as a tokenizer"):
-            load(path)
-    path.write_text(PIECES.to_json().replace("<bos>", "<start>"))
-    with pytest.raises(ModelError, match="is not of saccade"):
-        load(path)
+        with pytest.raises(ModelError, match="the tokenizer's files cannot be read"):
+            opened({FILE: content.encode()})
+    other = opened({FILE: PIECES.to_json().replace("<bos>", "<s>").encode()})
+    assert isinstance(other, Pieces)
+    assert (other.bos, other.eos, other.mask) == (BOS, -1, 4)
 
 
 def test_a_missing_library_is_answered_with_the_command_that_installs_it(monkeypatch):

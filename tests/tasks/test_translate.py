@@ -25,8 +25,8 @@ from saccade.tasks.translate import (
     exposure,
     own_words,
     smoothed_loss,
-    translate,
 )
+from saccade.tasks.writing import Manner, translations
 from saccade.train.loop import Plan, State, fit
 from saccade.train.optim import adamw
 
@@ -171,12 +171,12 @@ def test_copying_is_learnt_and_scored(copier):
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
     assert scores["count"] == 60
     assert copier.module.training, "left as it was"
-    written = translate(copier.module, WORDS, WORDS, texts, batch=16)
+    written = [best[0].text for best in translations(copier.module, WORDS, WORDS, texts, batch=16)]
     assert np.mean([a == b for a, b in zip(written, texts, strict=True)]) > 0.9
     assert scores["bleu"] == pytest.approx(corpus_bleu(written, texts).score)
     assert scores["bleu"] > 80
-    wider = translate(copier.module, WORDS, WORDS, texts[:9], width=3)
-    assert np.mean([a == b for a, b in zip(wider, texts[:9], strict=True)]) > 0.8
+    wider = translations(copier.module, WORDS, WORDS, texts[:9], Manner(beams=3))
+    assert np.mean([best[0].text == text for best, text in zip(wider, texts[:9], strict=True)]) > 0.8
 
 
 def test_the_tallies_of_parts_make_the_score_of_the_whole(copier):
@@ -225,6 +225,6 @@ def test_a_wrapped_module_writes_by_the_one_inside():
 
 def test_an_empty_or_hopeless_translation_is_no_error():
     module = small("seq2seq_lstm").eval()
-    assert len(translate(module, WORDS, WORDS, ["", "cat", "漢字"])) == 3
-    assert translate(module, WORDS, WORDS, []) == []
+    assert len(translations(module, WORDS, WORDS, ["cat", "漢字"])) == 2
+    assert translations(module, WORDS, WORDS, []) == []
     assert Translate(module, WORDS).scores(Tally())["bleu"] == 0

@@ -9,10 +9,11 @@ import pytest
 from nursery import Nursery
 from reading import DATA, MODELS, RECIPES, proof, write
 
-from saccade.data.vocabulary import load as load_vocabulary
+from saccade.data.translation import open_pairs
 from saccade.errors import DataError, ModelError, UsageError
 from saccade.metrics.text import corpus_bleu
-from saccade.train import judgement, start
+from saccade.tasks.writing import translations
+from saccade.train import judgement, start, translation
 from saccade.train.material import Material, StoppedError
 from saccade.train.textrecipe import TextRecipe, for_pairs, for_text
 from saccade.weights.text import load
@@ -54,7 +55,6 @@ def test_a_run_leaves_a_model_that_can_answer_and_all_that_is_needed_to_repeat_i
     assert isinstance(whole[task].material, Material)
     spoken = load(folder)
     assert spoken.task == task
-    assert len(load_vocabulary(folder / "tokenizer.json")) == len(spoken.vocabulary)
     assert json.loads((folder / "recipe.json").read_text())["task"] == task
     if task == "translate":
         assert spoken.sides == ("de", "en")
@@ -81,10 +81,9 @@ def test_the_evaluation_is_that_of_the_translations_themselves(place, whole):
     told = json.loads((whole["translate"].folder / "evaluation.json").read_text())
     pairs = list(whole["translate"].material.found.val)
     assert told["scores"]["count"] == len(pairs)
-    from saccade.tasks.translate import translate
-
     spoken = load(whole["translate"].folder)
-    written = translate(spoken.module, spoken.reads, spoken.vocabulary, [pair.source for pair in pairs])
+    best = translations(spoken.module, spoken.reads, spoken.vocabulary, [pair.source for pair in pairs])
+    written = [found[0].text for found in best]
     found = corpus_bleu(written, [pair.target for pair in pairs])
     assert told["scores"]["bleu"] == pytest.approx(found.score)
     assert told["signatures"]["bleu"] == found.signature
@@ -209,3 +208,13 @@ def test_scheduled_sampling_grows_with_the_training(place):
     run.go()
     assert run.task.own.share(run.task.done()) == pytest.approx(0.5)
     assert re.search(r'"most": 0.5', (run.folder / "recipe.json").read_text())
+
+
+@pytest.mark.parametrize("data", ["train.de,train.en", "train"])
+def test_two_files_are_found_again_from_another_folder(tmp_path, monkeypatch, data):
+    (tmp_path / "train.de").write_text("Hund\nKatze\n")
+    (tmp_path / "train.en").write_text("dog\ncat\n")
+    monkeypatch.chdir(tmp_path)
+    told = translation.described(data, TextRecipe(), open_pairs(data))
+    monkeypatch.chdir("/")
+    assert len(open_pairs(told["source"]).train) == 2

@@ -12,7 +12,8 @@ from saccade.models.bert import BERT, BERTConfig
 from saccade.models.gpt import GPT, GPTConfig
 from saccade.nn.block import BlockStyle
 from saccade.weights import files
-from saccade.weights.hf_text import read, tokenizer, write
+from saccade.weights.hf_text import read, write
+from saccade.weights.pieces import make as tokenizer
 
 GPT2 = {"vocab_size": 50, "n_positions": 16, "n_embd": 24, "n_layer": 2, "n_head": 3,
         "bos_token_id": None, "eos_token_id": None}  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saccade.cli.parse import DataArgument, EngineOption, FormatOption, ModelArgument
+from saccade.cli.parse import AnyDataArgument, EngineOption, FormatOption, ModelArgument
 from saccade.errors import DataError, ModelError, UsageError
 from saccade.weights.look import locate, look
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: ModelArgument,
-    data: DataArgument,
+    data: AnyDataArgument,
     split: Annotated[
         str, typer.Option(help="train, val or test; default: the first of test, val, train.")
     ] = "",

@@ -9,7 +9,7 @@ import typer
 
 from saccade.cli.parse import check_free
 from saccade.cli.place import check_place, made_folder
-from saccade.cli.speak import line, texts
+from saccade.cli.speak import line, texts, word
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def _table(reading: "Reading") -> str:
     look = reading.looks[0]
     for guess in reading.guesses:
         where = "next" if guess.place == len(look.rows) else f"word {guess.place + 1}"
-        head.append(f"{where}: " + ", ".join(f"{line(word).strip()!r} {p:.1%}" for word, p in guess.words))
+        head.append(f"{where}: " + ", ".join(f"{word(said)!r} {p:.1%}" for said, p in guess.words))
     rows = [("word", "looks most at", "share")]
-    rows += [(line(word), line(seen), f"{share:.0%}") for word, seen, share in strongest(look)]
+    rows += [(line(said), line(seen), f"{share:.0%}") for said, seen, share in strongest(look)]
     layer = "" if look.p.shape[0] * look.p.shape[1] == 1 else f" (layer {look.layer + 1}, mean of the heads)"
     return "\n".join([*head, f"{look.title}{layer}:", table(rows, right=(2,))])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.speak import RunArgument, TextsArgument, line, opened, tell_unknown, texts
+from saccade.cli.speak import RunArgument, TextsArgument, line, opened, tell_unknown, texts, word
 from saccade.errors import UsageError, check_number
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def fill(
             {
                 "text": text,
                 "filled": _filled(text, holes),
-                "holes": [[{"word": word, "p": round(p, 6)} for word, p in hole] for hole in holes],
+                "holes": [[{"word": said, "p": round(p, 6)} for said, p in hole] for hole in holes],
             }
             for text, holes in zip(asked, found, strict=True)
         ]
@@ -47,8 +47,8 @@ def fill(
     rows = [("text", "hole", "sure", "word")]
     for text, holes in zip(asked, found, strict=True):
         for i, hole in enumerate(holes):
-            for j, (word, p) in enumerate(hole):
-                rows.append((line(text) * (i + j == 0), f"{i + 1}" * (j == 0), f"{p:.1%}", line(word)))
+            for j, (said, p) in enumerate(hole):
+                rows.append((line(text) * (i + j == 0), f"{i + 1}" * (j == 0), f"{p:.1%}", word(said)))
     typer.echo(table(rows, right=(1, 2)))
 
 

@@ -18,6 +18,14 @@ DataArgument = Annotated[
     str,
     typer.Argument(metavar="DATA", help="Class folders, a manifest, tar shards, parquet or hf:owner/name."),
 ]
+AnyDataArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="Pictures (class folders, a manifest, tar shards, parquet, hf:owner/name), sentence pairs (TSV, "
+        "JSONL, two files) or a text.",
+    ),
+]
 FormatOption = Annotated[
     str, typer.Option("--format", help="What DATA is: auto, folders, manifest, shards, parquet.")
 ]

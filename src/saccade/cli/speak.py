@@ -82,3 +82,8 @@ def safe(text: str) -> str:
 def line(text: str) -> str:
     """The same on one line."""
     return " ".join(safe(text).split("\n"))
+
+
+def word(text: str) -> str:
+    """One word without the spaces around it; where it is but a space, a sign for it."""
+    return line(text).strip() or "\N{OPEN BOX}"

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.parse import ChangesOption, DataArgument, FormatOption
+from saccade.cli.parse import AnyDataArgument, ChangesOption, FormatOption
 from saccade.errors import UsageError
 
 
 def train(
-    data: DataArgument = "",
+    data: AnyDataArgument = "",
     task: Annotated[
         str,
         typer.Option(

@@ -4,6 +4,7 @@ A pair of which a side is empty is left out and told with its line; too many of 
 """
 
 import hashlib
+import math
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -122,7 +123,7 @@ def scan(readers: Sequence[Reader], bad: float = 0.01) -> tuple[Sentences, tuple
     if empty > bad * (len(keys) + empty):
         raise DataError(
             f"{first}{others}; expected a sentence on both sides; complete or remove these lines in both "
-            f"languages, or bear them (bad={empty / (len(keys) + empty):.2g})"
+            f"languages, or bear them (bad={math.ceil(100 * empty / (len(keys) + empty)) / 100:g})"
         )
     notes = (f"{first}{others}; left out",) if empty else ()
     return Sentences(tuple(readers), np.array(keys, np.uint64), total.hexdigest()), notes

@@ -8,14 +8,12 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int32, Int64
 
-from saccade.data.source import read, shown
-from saccade.errors import DataError, ModelError, UsageError, check_number, check_word
+from saccade.errors import DataError, UsageError, check_number, check_word
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -161,12 +159,8 @@ class Vocabulary:
                 lengths.append(len(found))
         return Numbered(np.concatenate(parts), np.cumsum(lengths, dtype=np.int64))
 
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json, which Hugging Face's library reads as well."""
-        (folder / FILE).write_text(self.to_json(), encoding="utf-8")
-
     def to_json(self) -> str:
-        """What tokenizer.json holds."""
+        """What tokenizer.json holds, which Hugging Face's library reads as well."""
         return self.tokenizer.to_str(pretty=True) + "\n"
 
 
@@ -242,17 +236,3 @@ def _characters(texts: Iterable[str], size: int) -> Vocabulary:
     made.decoder = library.decoders.Fuse()
     made.add_special_tokens(list(MARKS))
     return Vocabulary(made, "characters")
-
-
-def load(path: Path) -> Vocabulary:
-    """Read the tokenizer.json that `save` wrote; anything else is refused in words."""
-    library = _library()
-    name, content = read(path)
-    try:
-        made = library.Tokenizer.from_str(content.decode())
-    except Exception as error:  # the library raises bare Exceptions
-        reason = " ".join(str(error).split())[:100]
-        raise ModelError(f"{name} cannot be read as a tokenizer ({reason}); copy it again") from error
-    if tuple(made.id_to_token(number) for number in range(len(MARKS))) != MARKS:
-        raise ModelError(f"{shown(path)} is not of saccade: its first entries are not {', '.join(MARKS)}")
-    return Vocabulary(made, "pairs" if isinstance(made.model, library.models.BPE) else "characters")

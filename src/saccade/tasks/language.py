@@ -3,7 +3,7 @@
 Shapes: b windows, n words, v vocabulary.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -13,12 +13,11 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from saccade.data.vocabulary import BOS, EOS, MASK, PAD, Vocabulary
-from saccade.data.vocabulary import MARKS as NAMES
+from saccade.data.vocabulary import Vocabulary
 from saccade.errors import UsageError, check_number
 from saccade.metrics.text import NOWHERE, Exposure, by_place, perplexity
 from saccade.models.bert import BERT
-from saccade.models.decode import Marks, greedy, sample
+from saccade.models.decode import Marks, greedy
 from saccade.models.sequence import NextToken
 from saccade.tasks.draw import uniform
 from saccade.tasks.rest import resting
@@ -26,7 +25,6 @@ from saccade.tasks.task import Batch
 
 HIDDEN = 0.15
 """The share of words that are to be named."""
-HOLE = "[MASK]"
 
 
 class Tally(NamedTuple):
@@ -110,24 +108,26 @@ class Hidden(NamedTuple):
 
 
 def hide(
-    tokens: Int[Tensor, "b n"], index: Int[Tensor, "b"], epoch: int, vocabulary: int, seed: int
+    tokens: Int[Tensor, "b n"],
+    index: Int[Tensor, "b"],
+    epoch: int,
+    words: Int[Tensor, "w"],
+    mask: int,
+    seed: int,
 ) -> Hidden:
-    """Hide words: of those chosen 80 % are masked, 10 % are another word, 10 % stay (appendix A.1).
+    """Hide words: of those chosen 80 % become `mask`, 10 % one of `words`, 10 % stay (appendix A.1).
 
-    The first column is the beginning mark and never hidden. What is drawn for a window depends on its
-    number and the epoch alone.
+    What is drawn for a window depends on its number and the epoch alone.
     """
-    count = max(1, round(HIDDEN * (tokens.shape[1] - 1)))
-    chance = uniform("hidden words", seed, epoch, index, tokens.shape[1] - 1)
-    chosen = chance.argsort(dim=1, stable=True)[:, :count] + 1
-    places = torch.zeros_like(tokens, dtype=torch.bool)
-    places.scatter_(1, chosen.to(tokens.device), True)
-    fate, word = (
+    count = max(1, round(HIDDEN * tokens.shape[1]))
+    chance, fate, word = (
         uniform(name, seed, epoch, index, tokens.shape[1]).to(tokens.device)
-        for name in ("fates of hidden words", "words in their place")
+        for name in ("hidden words", "fates of hidden words", "words in their place")
     )
-    other = (len(NAMES) + (word * (vocabulary - len(NAMES))).long()).clamp_max(vocabulary - 1)
-    shown = torch.where(places & (fate < 0.8), MASK, tokens)
+    chosen = chance.argsort(dim=1, stable=True)[:, :count]
+    places = torch.zeros_like(tokens, dtype=torch.bool).scatter_(1, chosen, True)
+    other = words.to(tokens.device)[(word * len(words)).long().clamp_max(len(words) - 1)]
+    shown = torch.where(places & (fate < 0.8), mask, tokens)
     shown = torch.where(places & (fate >= 0.8) & (fate < 0.9), other, shown)
     return Hidden(shown, places)
 
@@ -135,45 +135,31 @@ def hide(
 class HiddenWord(Language):
     """Hidden words from all the others; for a `saccade.models.sequence.Filler`.
 
-    Each window begins with the beginning mark, in place of its last word.
+    Each window is framed by the vocabulary's marks, in place of its last words.
     """
 
-    def __init__(self, module: nn.Module, vocabulary: int, *, smoothing: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self, module: nn.Module, vocabulary: Vocabulary, *, smoothing: float = 0.0, seed: int = 0
+    ) -> None:
         super().__init__(module, smoothing=smoothing, seed=seed)
-        check_number("vocabulary", vocabulary, len(NAMES) + 1, 2**24)
-        self.vocabulary = vocabulary
+        self.before, self.after = vocabulary.frame
+        self.mask = vocabulary.mask
+        if self.mask < 0:
+            raise UsageError("the vocabulary has no mark for a hidden word; expected one, such as [MASK]")
+        self.words = torch.tensor(sorted({*range(len(vocabulary))} - {*vocabulary.marks}))
 
     def answers(self, module: nn.Module, batch: Batch) -> tuple[Float[Tensor, "n v"], Int[Tensor, "n"]]:
-        tokens = F.pad(batch["tokens"][:, :-2], (1, 0), value=BOS)
-        found = hide(tokens, batch["index"], int(batch["epoch"]), self.vocabulary, self.seed)
+        framed = len(self.before) + len(self.after)
+        tokens = batch["tokens"][:, : max(1, batch["tokens"].shape[1] - 1 - framed)]
+        found = hide(tokens, batch["index"], int(batch["epoch"]), self.words, self.mask, self.seed)
+        before, after = (
+            tokens.new_tensor(marks).expand(tokens.shape[0], -1) for marks in (self.before, self.after)
+        )
+        shown = torch.cat([before, found.shown, after], dim=1)
+        places = F.pad(found.places, (len(self.before), len(self.after)))
         if isinstance(module, BERT):  # only the hidden places go through the wide last layer
-            return module.read(module.encode(found.shown)[found.places]), tokens[found.places]
-        return module(found.shown)[found.places], tokens[found.places]
-
-
-def complete(
-    module: nn.Module,
-    vocabulary: Vocabulary,
-    text: str,
-    *,
-    most: int = 100,
-    temperature: float = 0.8,
-    top_k: int = 0,
-    seed: int = 0,
-) -> str:
-    """Go on with a text: greedily at temperature 0, else by chance; gives the new words only."""
-    numbers = vocabulary.encode(text)
-    marks = Marks(bos=BOS, eos=EOS, pad=PAD)
-    with resting(module) as device:
-        source = torch.tensor([numbers or [BOS]], device=device)
-        writer = cast(NextToken, module)
-        if temperature == 0:
-            written = greedy(writer, source, None, marks, most)
-        else:
-            drawn = {"temperature": temperature, "top_k": top_k, "seed": seed}
-            written = sample(writer, source, None, marks, most, **drawn)  # type: ignore[arg-type]
-    whole = vocabulary.decode([*numbers, *written[0].tokens])
-    return whole[len(vocabulary.decode(numbers)) :]
+            return module.read(module.encode(shown)[places]), tokens[found.places]
+        return module(shown)[places], tokens[found.places]
 
 
 def exposure(module: nn.Module, batches: Iterable[Batch]) -> Exposure:
@@ -194,41 +180,3 @@ def exposure(module: nn.Module, batches: Iterable[Batch]) -> Exposure:
             forced += by_place(guesses.cpu().numpy(), true, where)
             free += by_place(answer, true, where)
     return Exposure(forced, free)
-
-
-class Filling(NamedTuple):
-    """A word for a hole, and how sure the model is of it."""
-
-    word: str
-    p: float
-
-
-def fill(module: nn.Module, vocabulary: Vocabulary, text: str, top: int = 5) -> list[list[Filling]]:
-    """The likeliest words for each [MASK] in a text."""
-    parts = text.split(HOLE)
-    if len(parts) < 2:
-        raise UsageError(f"{text!r} has no {HOLE}; write {HOLE} in place of each word to be filled in")
-    numbers = [BOS, *_around(vocabulary, parts)]
-    with resting(module) as device:
-        logits = module(torch.tensor([numbers], device=device))[0]
-        holes = torch.tensor([i for i, number in enumerate(numbers) if number == MASK], device=device)
-        p, words = (
-            logits[holes]
-            .index_fill(1, torch.arange(len(NAMES), device=device), -torch.inf)
-            .softmax(-1)
-            .topk(min(top, len(vocabulary) - len(NAMES)), dim=-1)
-        )
-    return [
-        [Filling(vocabulary.word(word).strip(), chance) for word, chance in zip(row, chances, strict=True)]
-        for row, chances in zip(words.tolist(), p.tolist(), strict=True)
-    ]
-
-
-def _around(vocabulary: Vocabulary, parts: Sequence[str]) -> list[int]:
-    """The numbers of a text with holes; a space before a hole belongs to the word in it."""
-    found: list[int] = []
-    for i, part in enumerate(parts):
-        found += [MASK] if i else []
-        words = part if vocabulary.kind == "characters" else part.strip()
-        found += vocabulary.encode(words) if words else []
-    return found

@@ -14,11 +14,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from saccade.data.buckets import padded
 from saccade.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from saccade.errors import check_number, check_word
 from saccade.metrics.text import NOWHERE, BleuCounts, Exposure, by_place, corpus_bleu, perplexity
-from saccade.models.decode import Marks, Sentence, beam, greedy
+from saccade.models.decode import Marks, Sentence, greedy
 from saccade.models.sequence import NextToken
 from saccade.tasks.draw import uniform
 from saccade.tasks.rest import bare, resting
@@ -201,33 +200,3 @@ def exposure(module: nn.Module, batches: Iterable[Batch]) -> Exposure:
             forced += by_place(logits.argmax(-1).cpu().numpy(), true, where)
             free += by_place(answer, true, where)
     return Exposure(forced, free)
-
-
-def translate(
-    module: nn.Module,
-    source: Vocabulary,
-    target: Vocabulary,
-    texts: Sequence[str],
-    *,
-    width: int = 1,
-    alpha: float = 0.6,
-    batch: int = 64,
-) -> list[str]:
-    """Translate texts, the longest first, in batches; in the order given. Beam search from width 2 on."""
-    numbers = [np.array([*row, EOS]) for row in source.encode_all([text.strip() for text in texts])]
-    order = sorted(range(len(texts)), key=lambda i: -len(numbers[i]))
-    found = [""] * len(texts)
-    writer = cast(NextToken, module)
-    with resting(module) as device:
-        for first in range(0, len(order), batch):
-            chosen = order[first : first + batch]
-            words, mask = (made.to(device) for made in padded([numbers[i] for i in chosen]))
-            most = 2 * words.shape[1] + 10
-            if width == 1:
-                written = greedy(writer, words, mask, MARKS, most)
-            else:
-                beams = beam(writer, words, mask, MARKS, most, width=width, alpha=alpha)
-                written = [texts[0] for texts in beams]
-            for i, sentence in zip(chosen, written, strict=True):
-                found[i] = target.decode(sentence.tokens)
-    return found

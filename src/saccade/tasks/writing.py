@@ -24,7 +24,7 @@ from saccade.tasks.rest import resting
 from saccade.weights.source import shown
 
 LONGEST = 2048
-"""Tokens of a text to translate: attention to twice as many takes four times the memory."""
+"""Tokens that a person may give to translate: attention to twice as many takes four times the memory."""
 BATCH = 64
 
 
@@ -95,13 +95,13 @@ def check_length(text: str, found: int, most: int) -> None:
         )
 
 
-def _longest(module: nn.Module) -> int:
-    """Tokens that the model can read at once."""
+def _longest(module: nn.Module, most: int = LONGEST) -> int:
+    """Tokens that the model can read at once; `most` where it sets no limit."""
     config = getattr(module, "config", None)
     if isinstance(config, GPTConfig | BERTConfig | TransformerConfig):
         learnt = isinstance(config, BERTConfig) or config.position == "learned"
-        return config.context if learnt else LONGEST
-    return LONGEST
+        return config.context if learnt else most
+    return most
 
 
 def _write(
@@ -135,12 +135,17 @@ def translations(
     texts: Sequence[str],
     how: Manner | None = None,
     batch: int = BATCH,
+    longest: int = LONGEST,
 ) -> list[list[Written]]:
-    """The translations of each text, the best first: one, or as many as there are beams."""
+    """The translations of each text, the best first: one, or as many as there are beams.
+
+    Args:
+        longest: A text of more tokens is refused.
+    """
     how = how or Manner()
     _check(texts)
     numbers = [[*row, source.eos] for row in source.encode_all([text.strip() for text in texts])]
-    longest = _longest(module)
+    longest = _longest(module, longest)
     for text, row in zip(texts, numbers, strict=True):
         check_length(text, len(row), longest)
     found: list[list[Written]] = [[] for _ in texts]
@@ -218,8 +223,13 @@ def fillings(
                 holes.nonzero()[:, 0].tolist(), best.tolist(), p.tolist(), strict=True
             ):
                 pairs = zip(answers, chances, strict=True)
-                found[chosen[row]].append([Filling(vocabulary.word(word).strip(), c) for word, c in pairs])
+                found[chosen[row]].append([Filling(_bare(vocabulary.word(word)), c) for word, c in pairs])
     return found
+
+
+def _bare(word: str) -> str:
+    """A word without the spaces around it, unless it is one."""
+    return word.strip() or word
 
 
 def around(vocabulary: Vocabulary, text: str) -> list[int]:

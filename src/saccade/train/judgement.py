@@ -1,6 +1,6 @@
 """How good a model of text is on a text that it has not learnt from, with samples to read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -8,17 +8,20 @@ import numpy as np
 from torch import nn
 
 from saccade.data.buckets import Limit, Pairs, once
+from saccade.data.lines import LONGEST
 from saccade.data.sentences import Sentences
 from saccade.data.text import Text, open_text
 from saccade.data.translation import open_pairs
+from saccade.data.vocabulary import HOLE
 from saccade.data.windows import once as windows
 from saccade.errors import DataError, UsageError
 from saccade.metrics.text import Exposure, corpus_bleu, simple_bleu
 from saccade.models.bert import BERT
 from saccade.models.gpt import GPT
-from saccade.tasks.language import HOLE, HiddenWord, Language, NextWord, complete, exposure, fill
-from saccade.tasks.translate import Translate, translate
+from saccade.tasks.language import HiddenWord, Language, NextWord, exposure
+from saccade.tasks.translate import Translate
 from saccade.tasks.translate import exposure as exposed
+from saccade.tasks.writing import Manner, around, completions, fillings, translations
 from saccade.weights.text import SIDES, Spoken
 
 SHOWN = 12
@@ -30,6 +33,12 @@ LEAST = 20
 """Words at a place; the accuracy of fewer would be noise."""
 PIECES = 120
 """Words that a sample goes on for."""
+SPOKEN = 600
+"""Characters of a line that a sample begins with."""
+BLANK = "\N{OPEN BOX}"
+"""Stands for a guess that is but a space."""
+WILD = 0.8
+"""The temperature of a sample."""
 K = 2
 """The longest n-gram of the simple form of BLEU."""
 
@@ -53,7 +62,8 @@ def parts(spoken: Spoken, data: str) -> Mapping[str, Sentences | Text]:
 
 def _translated(spoken: Spoken, part: Sentences) -> dict[str, Any]:
     sources, wanted = map(list, zip(*((pair.source, pair.target) for pair in part), strict=True))
-    written = translate(spoken.module, spoken.reads, spoken.vocabulary, sources)
+    best = translations(spoken.module, spoken.reads, spoken.vocabulary, sources, longest=LONGEST)
+    written = [found[0].text for found in best]
     pairs = Pairs(spoken.reads.number(sources), spoken.vocabulary.number(wanted))
     task = Translate(spoken.module, spoken.vocabulary)
     found = task.scores(task.tally(spoken.module, once(pairs, Limit()), write=False))
@@ -102,7 +112,7 @@ def _places(found: Exposure, first: int) -> dict[str, Any]:
 def task_for(spoken: Spoken, module: nn.Module, smoothing: float = 0.0, seed: int = 0) -> Language:
     """The next word for a GPT, a hidden word for a BERT."""
     if isinstance(spoken.module, BERT):
-        return HiddenWord(module, len(spoken.vocabulary), smoothing=smoothing, seed=seed)
+        return HiddenWord(module, spoken.vocabulary, smoothing=smoothing, seed=seed)
     return NextWord(module, smoothing=smoothing, seed=seed)
 
 
@@ -130,22 +140,31 @@ def _read(spoken: Spoken, part: Text) -> dict[str, Any]:
 
 
 def _lines(part: Text, least: int) -> list[str]:
-    """Lines with words enough, evenly from the beginning of a text."""
-    found = [line.strip() for line in islice(part, 2000) if len(line.split()) >= least]
+    """Lines with words enough, evenly from the beginning of a text; of a long one, its beginning."""
+    found = [line.strip()[:SPOKEN] for line in islice(part, 2000) if len(line.split()) >= least]
     return [found[i] for i in _spread(len(found), SHOWN // 2)] if found else []
 
 
 def _completed(spoken: Spoken, part: Text) -> Iterable[dict[str, Any]]:
-    for number, line in enumerate(_lines(part, 3) or ["\n"]):
-        more = complete(spoken.module, spoken.vocabulary, line, most=PIECES, seed=number)
-        yield {"source": line, "written": more}
+    for number, line in enumerate(_lines(part, 3) or _lines(part, 1)):
+        how = Manner(most=PIECES, temperature=WILD, seed=number)
+        (written,) = completions(spoken.module, spoken.vocabulary, [line], how)
+        yield {"source": line, "written": written[0].text}
 
 
 def _filled(spoken: Spoken, part: Text) -> Iterable[dict[str, Any]]:
     for number, line in enumerate(_lines(part, 4)):
         words = line.split()
-        place = (number * 7 + 1) % len(words)
-        hidden = " ".join([*words[:place], HOLE, *words[place + 1 :]])
-        guesses = fill(spoken.module, spoken.vocabulary, hidden)[0]
-        told = ", ".join(f"{guess.word} ({guess.p:.0%})" for guess in guesses)
-        yield {"source": hidden, "wanted": words[place], "written": told}
+        hidden, word = _hole(words, number)
+        while len(words) > 1 and len(around(spoken.vocabulary, hidden)) > context_of(spoken):
+            words = words[: len(words) // 2]
+            hidden, word = _hole(words, number)
+        ((guesses,),) = fillings(spoken.module, spoken.vocabulary, [hidden])
+        told = ", ".join(f"{guess.word.strip() or BLANK} ({guess.p:.0%})" for guess in guesses)
+        yield {"source": hidden, "wanted": word, "written": told}
+
+
+def _hole(words: Sequence[str], number: int) -> tuple[str, str]:
+    """A text with one of its words hidden, and the word."""
+    place = (number * 7 + 1) % len(words)
+    return " ".join([*words[:place], HOLE, *words[place + 1 :]]), words[place]

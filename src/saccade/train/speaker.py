@@ -85,19 +85,18 @@ def begin(recipe: TextRecipe, tongue: Tongue | None, learn_it: Callable[[], Tong
         _check_task(recipe, made)
         if isinstance(made, TransformerConfig) and tongue.source is None:
             made = replace(made, tie="all")
-        module = build(_dropping(made, recipe.dropout))
+        module = build(_dropping(_learning(made), recipe.dropout))
         told = f"{recipe.model} from scratch, with {len(tongue.target):,} {kind}"
         return Spoken(module, tongue.target, tongue.source), told
+    if not Path(recipe.model).exists() and "/" not in recipe.model:
+        config(recipe.model)  # no name and no path: refused with the names that are near
     found = load(locate(recipe.model))
     _check_task(recipe, found.module.config)
-    if found.layout == "hf" and isinstance(found.module.config, BERTConfig):
-        raise UsageError(
-            f"{recipe.model} is a BERT with the marks of Hugging Face, which a run cannot go on with; "
-            "start from bert_mini or from a BERT that saccade trained"
-        )
-    module = build(_dropping(found.module.config, recipe.dropout))
-    module.load_state_dict(found.module.state_dict())
-    return replace(found, module=module), f"{recipe.model} with its own words"
+    module = build(_dropping(_learning(found.module.config), recipe.dropout))
+    missing, _ = module.load_state_dict(found.module.state_dict(), strict=False)
+    assert all(name.startswith("fill.") for name in missing), missing
+    new = " and a new head for hidden words" if missing else ""
+    return replace(found, module=module), f"{recipe.model} with its own words{new}"
 
 
 def _check_task(recipe: TextRecipe, made: TextConfig) -> None:
@@ -106,6 +105,11 @@ def _check_task(recipe: TextRecipe, made: TextConfig) -> None:
             f"the task is {recipe.task}, but {recipe.model} is a model to {task_of(made)}; "
             + ("name a seq2seq or transformer" if recipe.task == "translate" else "name a gpt or bert")
         )
+
+
+def _learning(made: TextConfig) -> TextConfig:
+    """What a run teaches: a BERT to fill, without the summary of a text, which no loss reaches."""
+    return replace(made, fills=True, pooled=False, classes=0) if isinstance(made, BERTConfig) else made
 
 
 def _dropping(made: TextConfig, dropout: float) -> TextConfig:

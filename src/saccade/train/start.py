@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade import values
-from saccade.errors import ModelError, UsageError, check_word
+from saccade.errors import DataError, ModelError, UsageError, check_word
 from saccade.models.text import is_text
 from saccade.train.distributed import Team, launch, restarted
 from saccade.train.language import LANGUAGE
@@ -18,6 +18,8 @@ from saccade.train.translation import TRANSLATE
 from saccade.weights.atomic import new_folder, sweep
 from saccade.weights.files import read_json, write_text
 
+PAIRS = (".tsv", ".jsonl")
+"""What a list of pictures and sentence pairs may both be."""
 SUBJECTS: dict[str, Subject] = {"classify": CLASSIFY, "translate": TRANSLATE, "language": LANGUAGE}
 
 
@@ -48,10 +50,15 @@ def start(
         made: `out` is there already, and empty but for the data.
         task: classify, translate or language; "" for what data and model look like.
     """
-    task = task or task_of(data, model, changes)
+    guessed, task = not task, task or task_of(data, model, changes)
     check_word("task", task, SUBJECTS)
     asked = Asked(data=data, model=model, changes=_without_task(changes), kind=kind, task=task)
-    opened = SUBJECTS[task].open(asked)
+    try:
+        opened = SUBJECTS[task].open(asked)
+    except DataError as error:
+        if guessed and task == "classify" and data.removesuffix(".gz").endswith(PAIRS):
+            raise DataError(f"{error}; if it holds sentence pairs, give --task translate") from error
+        raise
     wanted, team = place(data, out), opened.material.team
     folder = wanted if made else team.told(new_folder(wanted) if team.leads else wanted)
     run = begin(folder, opened, quiet)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from saccade.data.vocabulary import KINDS, MARKS, MOST
 from saccade.errors import UsageError, check_number, check_word
+from saccade.models.text import is_text
 from saccade.tasks.translate import Own
 from saccade.train.recipe import Budget, Optim, Training
 
@@ -78,6 +79,17 @@ def for_pairs(model: str, pairs: int) -> tuple[TextRecipe, str]:
 
 def for_text(model: str, characters: int) -> tuple[TextRecipe, str]:
     """A sensible recipe to learn a language from so many characters, and the reason in a sentence."""
+    if not is_text(model):  # somebody's weights; the steps of Devlin et al. 2019, A.3, were smaller still
+        made = TextRecipe(
+            task="language",
+            model=model,
+            dropout=0.1,
+            val=0.1,
+            optim=Optim(lr=1e-4, decay=0.1, beta2=0.99),
+            budget=Budget(epochs=3, batch=8, warmup=0.05),
+            workers=0,
+        )
+        return made, "it goes on from what it knows: few epochs, at a small learning rate"
     letters = characters < BOOK and not model.startswith("bert")
     small, epochs = model.startswith(("gpt_mini", "gpt_small")), 10 if characters < BOOK else 3
     made = TextRecipe(

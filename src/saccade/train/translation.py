@@ -103,10 +103,17 @@ def numbered(part: Sentences, tongue: Tongue) -> Pairs:
     return Pairs(sources, tongue.target.number(pair.target for pair in part))
 
 
+def _whole(data: str) -> str:
+    """Where the pairs are, told so that a run may go on from another folder; two files have a comma."""
+    if Path(data).exists() or "," not in data:
+        return str(Path(data).resolve())
+    return ",".join(str(Path(part.strip()).resolve()) for part in data.split(","))
+
+
 def described(data: str, recipe: TextRecipe, found: Corpus) -> dict[str, Any]:
     """What data.json holds."""
     return {
-        "source": str(Path(data).resolve()) if Path(data).exists() else data,
+        "source": _whole(data),
         "kind": "auto",
         "task": recipe.task,
         "sides": list(found.sides),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,9 +23,6 @@ from saccade.weights.atomic import replacing
 from saccade.weights.look import SPOKEN
 from saccade.weights.rename import Rule, Shapes, examine, load, renamed, reshaped, save, some, state
 from saccade.weights.source import open_file, shown
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 BENDS = {"gelu": ("gelu", "erf"), "gelu_new": ("gelu", "tanh"), "gelu_pytorch_tanh": ("gelu", "tanh"),
          "relu": ("relu", "erf")}  # fmt: skip
@@ -281,10 +278,3 @@ def read_tokenizer(folder: Path, names: Iterable[str] = SPOKEN) -> dict[str, byt
                     f"{shown(folder / name)} is over {LARGEST:,} bytes, too much for a tokenizer"
                 )
     return found
-
-
-def tokenizer(found: Mapping[str, bytes]) -> "Tokenizer":
-    """What cuts text into the numbers of a model, from the files that `read` carries along."""
-    from saccade.weights.pieces import make
-
-    return make(found)

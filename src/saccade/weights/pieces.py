@@ -80,7 +80,10 @@ def make(found: Mapping[str, bytes]) -> "Tokenizer":
         ) from error
     try:
         if "tokenizer.json" in found:
-            return Tokenizer.from_str(found["tokenizer.json"].decode())
+            made = Tokenizer.from_str(found["tokenizer.json"].decode())
+            made.no_padding()  # some are published with a length to cut and to fill up to
+            made.no_truncation()
+            return made
         if {"vocab.json", "merges.txt"} <= found.keys():
             return _pairs(json.loads(found["vocab.json"]), found["merges.txt"].decode())
         if "vocab.txt" in found:
