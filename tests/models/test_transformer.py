@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import laws
 import pytest
 import torch
 import torch.nn.functional as F
@@ -99,25 +100,13 @@ def test_a_decoder_block_equals_torchs_layer_on_shared_weights(placement, bend):
 @each_kind
 def test_cached_decoding_equals_full_recomputation(kind):
     model, source, target = made(kind)
-    assert isinstance(model, Translator)
-    assert isinstance(model, NextToken)
-    state, first = model.start(source, MASK, 1)
-    assert first.tolist() == [1] * B
-    rows = []
-    for word in target.unbind(1):
-        log_p, state = model.step(state, word)
-        rows.append(log_p)
-    assert_close(torch.stack(rows, 1), model(source, MASK, target).log_softmax(-1), atol=1e-5, rtol=0)
+    laws.word_by_word_is_the_whole_sentence(model, source, MASK, target)
 
 
 @each_kind
 def test_a_state_can_be_taken_in_any_order(kind):
     model, source, target = made(kind)
-    state, _ = model.start(source, MASK, 1)
-    _, state = model.step(state, target[:, 0])
-    order = torch.tensor([2, 0, 2, 1])
-    found, _ = model.step(state.reorder(order), target[order, 1])
-    assert_close(found, model.step(state, target[:, 1])[0][order], atol=1e-5, rtol=0)
+    laws.a_state_can_be_taken_in_any_order(model, source, MASK, target)
 
 
 @each_kind
@@ -125,41 +114,31 @@ def test_no_gradient_comes_from_a_later_word(kind):
     model, source, target = made(kind)
     seen = []
     model.decoder.dropout.register_forward_hook(lambda _, __, out: seen.append(out) or out)
-    logits = model(source, MASK, target)
-    for i in range(N):
-        (slope,) = torch.autograd.grad(logits[:, i].square().sum(), seen[0], retain_graph=True)
-        assert slope[:, i + 1 :].eq(0).all()
-        assert slope[:, : i + 1].ne(0).any()
+    laws.no_gradient_comes_from_a_later_word(model(source, MASK, target), seen[0])
 
 
 @each_kind
 def test_changing_padding_leaves_the_loss_equal_to_the_last_bit(kind):
     model, source, target = made(kind)
     right = torch.arange(N) < torch.tensor([[5], [3], [4]])
-    losses = []
-    for seed in range(2):
-        generator = torch.Generator().manual_seed(seed)
-        noise = torch.randint(20, (B, M), generator=generator)
-        tail = torch.randint(20, (B, N), generator=generator)
-        logits = model(source.where(MASK, noise), MASK, target.where(right, tail))
-        losses.append(F.cross_entropy(logits[right], target[right]))
-    assert torch.equal(*losses)
+
+    def loss(given, written=target):
+        return F.cross_entropy(model(given, MASK, written)[right], target[right])
+
+    laws.padding_changes_no_bit(source, MASK, loss)
+    laws.padding_changes_no_bit(target, right, lambda written: loss(source, written))
 
 
 @each_kind
 def test_a_padded_batch_equals_its_sentences_alone(kind):
     model, source, target = made(kind)
-    batch = model(source, MASK, target)
-    for i, length in enumerate(MASK.sum(1).tolist()):
-        alone = model(source[i : i + 1, :length], None, target[i : i + 1])
-        assert_close(batch[i : i + 1], alone, atol=1e-5, rtol=0)
+    laws.a_padded_batch_is_its_sentences_alone(model, source, MASK, target)
 
 
 @each_kind
 def test_every_parameter_learns(kind):
     model, source, target = made(kind)
-    F.cross_entropy(model.train()(source, MASK, target).flatten(0, 1), target.flatten()).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    laws.every_parameter_learns(model, source, MASK, target)
 
 
 def test_the_encoder_looks_both_ways_and_the_decoder_at_all_of_it():
