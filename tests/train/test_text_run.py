@@ -13,7 +13,7 @@ from saccade.data.translation import open_pairs
 from saccade.errors import DataError, ModelError, UsageError
 from saccade.metrics.text import corpus_bleu
 from saccade.tasks.writing import translations
-from saccade.train import judgement, start, translation
+from saccade.train import judgement, start, textreport, translation
 from saccade.train.material import Material, StoppedError
 from saccade.train.textrecipe import TextRecipe, for_pairs, for_text
 from saccade.weights.text import load
@@ -201,6 +201,14 @@ def test_long_pairs_are_left_out_and_told(place):
     assert len(run.material.shuffled.pairs) < 48
     with pytest.raises(DataError, match="every pair is longer than tokens=1"):
         begin(place, "translate", "none", "tokens=1")
+
+
+def test_epochs_are_counted_as_people_do():
+    assert [textreport.epochs(passed) for passed in (1.0, 15.0, 0.25)] == [
+        "1 epoch",
+        "15 epochs",
+        "0.25 epochs",
+    ]
 
 
 def test_scheduled_sampling_grows_with_the_training(place):

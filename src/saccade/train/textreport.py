@@ -92,12 +92,17 @@ def _what(record: Record, translates: bool) -> Html:
     if isinstance(sides, list) and len(sides) == 2:
         said += [" from ", name(sides[0]), " to ", name(sides[1])]
     if record.epochs:
-        said.append(f" for {record.epochs[-1].epoch:.4g} epochs ({count(events.last_step, 'step')})")
+        said.append(f" for {epochs(record.epochs[-1].epoch)} ({count(events.last_step, 'step')})")
     if events.seconds:
         said.append(f" in {duration(events.seconds)}")
     if math.isfinite(events.began):
         said.append(f", from {moment(events.began)} to {moment(events.last)}")
     return joined([*said, "."])
+
+
+def epochs(passed: float) -> str:
+    """1 epoch, 15 epochs, 0.25 epochs."""
+    return count(int(passed), "epoch") if passed == int(passed) else f"{passed:.4g} epochs"
 
 
 def _tiles(scores: dict[str, Any], translates: bool) -> Html:
@@ -166,7 +171,7 @@ def _measured(
     return Plot(
         name=file,
         title=f"Validation {title}",
-        message=f"{trend(title, [value for _, value in rows])} over {rows[-1][0]:.4g} epochs.",
+        message=f"{trend(title, [value for _, value in rows])} over {epochs(rows[-1][0])}.",
         note=f"Best: {number(best[1])} at epoch {best[0]:.4g}, the dotted line.",
         columns={"epoch": "number", title: "number"},
         rows=rows,
