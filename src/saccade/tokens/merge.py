@@ -80,8 +80,10 @@ def match(k: Heads, front: int, rate: int) -> Match:
     """Find the `rate` closest pairs of patches; the `front` tokens before them stay as they are."""
     key = k.detach().transpose(1, 2).flatten(2)[:, front:]
     length = torch.linalg.vector_norm(key, dim=-1).clamp_min(1e-6)
+    # a graph for all sizes meets a single patch too: it is compared with itself, and merged with nobody
+    start = torch.sym_min(1, key.shape[1] - 1) if torch.jit.is_tracing() else 1  # type: ignore[no-untyped-call]
     # products first, lengths after: no copy of the keys is made, which halves the time of a match
-    closeness, twin = (key[:, ::2] @ key[:, 1::2].mT / length[:, None, 1::2]).max(-1)
+    closeness, twin = (key[:, ::2] @ key[:, start::2].mT / length[:, None, start::2]).max(-1)
     ranked = (closeness / length[:, ::2]).argsort(-1, descending=True)
     firsts, places = 2 * ranked + front, torch.arange(k.shape[2], device=k.device).expand(k.shape[0], -1)
     order = torch.cat([places[:, :front], firsts[:, rate:], places[:, front + 1 :: 2], firsts[:, :rate]], 1)
