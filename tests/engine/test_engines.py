@@ -16,7 +16,8 @@ from saccade.engine.engine import NAMES, PACKAGES, Engine, check_installed, inst
 from saccade.engine.folder import engine_for, exported
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
-from saccade.engine.quantize import compensated, even, quantize, round_weights
+from saccade.engine.quantize import quantize
+from saccade.engine.rounding import compensated, even, inverse, losses, round_weights
 from saccade.engine.write import write, write_graph
 from saccade.errors import ModelError, UsageError
 from saccade.weights.load import Loaded
@@ -76,6 +77,7 @@ def test_the_choice_is_measured_once_and_remembered(folder, cache, monkeypatch):
     told = json.loads(kept.read_text())
     assert set(told) == {"onnx", "openvino"}
     assert told[first.name][1] == min(run for _, run in told.values())
+    assert all(load > 0 for load, _ in told.values())
     monkeypatch.setattr(choose, "measured", lambda *_: pytest.fail("measured again"))
     assert choose.open_exported(made).name == first.name
 
@@ -158,6 +160,37 @@ def test_compensated_rounding_changes_the_product_less():
     for whole, scale in (round_weights(weight), compensated(weight, x.T @ x / 500)):
         errors.append(np.linalg.norm(x @ (whole * scale) - x @ weight))
     assert errors[1] < 0.8 * errors[0]
+
+
+def test_a_triangular_matrix_is_inverted_by_halves():
+    chance = np.random.default_rng(0)
+    for size in (1, 7, 90, 161):
+        upper = np.triu(chance.normal(size=(size, size))) + 9 * np.eye(size)
+        assert np.abs(inverse(upper) @ upper - np.eye(size)).max() < 1e-12
+
+
+def test_weights_side_by_side_are_rounded_as_each_alone():
+    chance = np.random.default_rng(0)
+    x = chance.normal(size=(300, 70)).astype(np.float32)
+    a, b = (chance.normal(size=(70, n)).astype(np.float32) for n in (5, 9))
+    together = compensated(np.concatenate([a, b], 1), x.T @ x)
+    for part, place in ((a, slice(5)), (b, slice(5, 14))):
+        alone = compensated(part, x.T @ x)
+        assert np.array_equal(alone[0], together[0][:, place])
+        assert np.array_equal(alone[1], together[1][place])
+
+
+def test_the_loss_of_a_product_is_what_rounding_changes():
+    chance = np.random.default_rng(0)
+    x, weight = chance.normal(size=(50, 12)).astype(np.float32), np.eye(12, dtype=np.float32)
+    x[:, 3], weight[3, 3] = 100 * x[:, 3], 0.01
+    factors = [np.ones(12, np.float32), even(np.abs(x).max(0), weight, 0.5)]
+    plain, smooth = losses(x.repeat(2, 0), weight, factors)
+    assert plain > 5 * smooth > 0
+    step = (x.max() - x.min()) / 255
+    exact, rounded = x @ weight, np.rint(x / step) * step @ weight
+    by_hand = np.linalg.norm(rounded - exact, axis=1) / np.linalg.norm(exact, axis=1)
+    assert plain == pytest.approx(by_hand.mean(), rel=1e-4)
 
 
 def test_factors_shrink_the_channels_that_reach_far():

@@ -18,23 +18,19 @@ import onnx
 from jaxtyping import Float
 from onnx import TensorProto, helper, numpy_helper
 
+from saccade.engine.rounding import Rounded, compensated, even, losses
 from saccade.errors import UsageError
 
-LEVELS = 63
-"""The largest whole number of a weight: 7 bits with a sign."""
 ALPHAS = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 """How much of the reach of an activation its weights may take over (0 none, 1 all)."""
-DAMP, BLOCK = 0.01, 128
-"""Of the compensation for rounding: what keeps its inverse small, and the inputs that are rounded at once."""
+TOKENS = 8192
+"""Products of channels are learnt of so many tokens or more; of all of many pictures, they would take longer
+than the model itself."""
 LIMITS = (0.05, 0.03, 0.025, 0.02, 0.017)
 """A product that rounding would change by more than this share stays in float32; the first limit that keeps
 the answers is taken."""
 NOISE = 0.045
 """How far the logits of the user's pictures may move, as a share of their spread (root mean squares)."""
-
-
-Rounded = tuple[np.ndarray, np.ndarray]
-"""Whole numbers, and a factor for each output channel."""
 
 
 class Surgery:
@@ -48,6 +44,8 @@ class Surgery:
         for node in model.graph.node:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
+        self.ahead: dict[str, list[onnx.NodeProto]] = {}
+        self.gone: set[str] = set()
 
     def products(self) -> dict[str, list[onnx.NodeProto]]:
         """The products with weights by the activation that they read; not the first, not the last."""
@@ -73,27 +71,45 @@ class Surgery:
         return name
 
     def before(self, node: onnx.NodeProto, *made: onnx.NodeProto) -> None:
-        """Put operations in front of another."""
-        place = next(i for i, each in enumerate(self.graph.node) if each is node or each == node)
-        for step, each in enumerate(made):
-            self.graph.node.insert(place + step, each)
+        """Put operations in front of another, when all is done."""
+        self.ahead.setdefault(node.name, []).extend(made)
+
+    def close(self) -> None:
+        """Put in and take out what was asked for, and forget weights that nobody reads any more."""
+        nodes: list[onnx.NodeProto] = []
+        for node in self.graph.node:
+            nodes += self.ahead.get(node.name, [])
+            nodes += [] if node.name in self.gone else [node]
+        used = {name for node in nodes for name in node.input}
+        weights = [each for each in self.graph.initializer if each.name in used]
+        whole: list[tuple[Any, list[Any]]] = [(self.graph.node, nodes), (self.graph.initializer, weights)]
+        for field, kept in whole:
+            copies = [type(each)() for each in kept]
+            for copy, each in zip(copies, kept, strict=True):
+                copy.CopyFrom(each)
+            del field[:]
+            field.extend(copies)
+
+
+def _session(model: onnx.ModelProto) -> Any:
+    import onnxruntime
+
+    options: Any = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def activations(
     model: onnx.ModelProto, names: Sequence[str], batches: Sequence[np.ndarray]
 ) -> Iterator[dict[str, Float[np.ndarray, "n k"]]]:
     """What some products read, token by token, batch by batch."""
-    import onnxruntime
-
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     for name in names:
         probe.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
-    options: Any = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session: Any = onnxruntime.InferenceSession(
-        probe.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = _session(probe)
     takes = session.get_inputs()[0].name
     for batch in batches:
         found = session.run(list(names), {takes: batch})
@@ -114,27 +130,6 @@ class Plan:
     """Mean products of its channels, each token as long as any other."""
 
 
-def even(reach: Float[np.ndarray, "k"], weight: Float[np.ndarray, "k n"], alpha: float) -> np.ndarray:
-    """SmoothQuant's factors (Eq. 4), 1 on average."""
-    factor = np.maximum(reach, 1e-5) ** alpha / np.maximum(np.abs(weight).max(1), 1e-5) ** (1 - alpha)
-    return (factor / np.exp(np.log(factor).mean())).astype(np.float32)
-
-
-def loss(x: Float[np.ndarray, "n k"], weight: Float[np.ndarray, "k n2"], factor: np.ndarray) -> float:
-    """The error of a rounded product, as the engine will compute it."""
-    x = x / factor
-    low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
-    step = max((high - low) / 255, 1e-12)
-    rounded = (np.rint(x / step).clip(round(low / step), round(low / step) + 255)) * step
-    whole, scale = round_weights(weight * factor[:, None])
-    exact = (x * factor) @ weight
-    # token by token: a few tokens with huge activations (Sun et al. 2024) would hide what all others lose
-    lengths = np.linalg.norm(exact, axis=1)
-    return float(
-        np.mean(np.linalg.norm(rounded @ (whole * scale) - exact, axis=1) / np.maximum(lengths, 1e-12))
-    )
-
-
 def plans(work: Surgery, batches: Sequence[np.ndarray]) -> dict[str, Plan]:
     """For each activation the factors that cost the least, on the user's pictures."""
     groups = work.products()
@@ -145,17 +140,19 @@ def plans(work: Surgery, batches: Sequence[np.ndarray]) -> dict[str, Plan]:
     small = [part[i : i + 4] for part in batches for i in range(0, len(part), 4)]
     for found in activations(work.model, list(groups), small):
         for name, x in found.items():
-            most = np.abs(x).max(0)
+            most = np.maximum(x.max(0), -x.min(0))
             reach[name] = np.maximum(reach[name], most) if name in reach else most
             sample.setdefault(name, x)
             total[name] = total.get(name, 0) + x.mean(0) / len(small)
-            alike = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-6)
-            pairs[name] = pairs.get(name, 0) + alike.T @ (alike / (len(x) * len(small)))
+            some = x[:: max(1, len(x) * len(small) // TOKENS)]
+            alike = some / np.maximum(np.linalg.norm(some, axis=1, keepdims=True), 1e-6)
+            # of one array with itself: numpy then computes half of it
+            pairs[name] = pairs.get(name, 0) + alike.T @ alike / (len(alike) * len(small))
     made: dict[str, Plan] = {}
     for name, nodes in groups.items():
         weight = np.concatenate([work.array(node.input[1]) for node in nodes], axis=1)
         tried = [even(reach[name], weight, alpha) for alpha in ALPHAS]
-        errors = [loss(sample[name], weight, factor) for factor in tried]
+        errors = losses(sample[name], weight, tried)
         best = int(np.argmin(errors))
         made[name] = Plan(tried[best], errors[best], total[name], pairs[name])
     return made
@@ -181,35 +178,7 @@ def smooth(work: Surgery, chosen: Mapping[str, Plan]) -> None:
             work.before(nodes[0], helper.make_node("Mul", [name, shrink], [f"{name}_even"], f"{name}_even"))
             for node in nodes:
                 node.input[0] = f"{name}_even"
-
-
-def round_weights(weight: Float[np.ndarray, "k n"]) -> tuple[np.ndarray, Float[np.ndarray, "n"]]:
-    """Whole numbers of 7 bits and the factor of each output channel."""
-    scale = np.maximum(np.abs(weight).max(0), 1e-12) / LEVELS
-    return np.rint(weight / scale).clip(-LEVELS, LEVELS).astype(np.int8), scale.astype(np.float32)
-
-
-def compensated(
-    weight: Float[np.ndarray, "k n"], pairs: Float[np.ndarray, "k k"]
-) -> tuple[np.ndarray, Float[np.ndarray, "n"]]:
-    """As `round_weights`; what the rounding of an input changes, the inputs after it make up for.
-
-    Frantar et al. 2023 (GPTQ), Eq. 2 with the Cholesky factor of their section 3.3, in blocks.
-    """
-    _, scale = round_weights(weight)
-    left, count = weight.astype(np.float64), len(weight)
-    damp = DAMP * np.trace(pairs) / count + 1e-12
-    upper = np.linalg.cholesky(np.linalg.inv(pairs.astype(np.float64) + damp * np.eye(count))).T
-    whole = np.zeros(weight.shape, dtype=np.int8)
-    for start in range(0, count, BLOCK):
-        end = min(start + BLOCK, count)
-        errors = np.zeros((end - start, weight.shape[1]))
-        for i in range(start, end):
-            whole[i] = np.rint(left[i] / scale).clip(-LEVELS, LEVELS)
-            errors[i - start] = (left[i] - whole[i] * scale) / upper[i, i]
-            left[i + 1 : end] -= np.outer(upper[i, i + 1 : end], errors[i - start])
-        left[end:] -= upper[start:end, end:].T @ errors
-    return whole, scale
+    work.close()
 
 
 def mend(work: Surgery, node: onnx.NodeProto, shift: Float[np.ndarray, "n"]) -> None:
@@ -223,34 +192,41 @@ def mend(work: Surgery, node: onnx.NodeProto, shift: Float[np.ndarray, "n"]) -> 
 def products_in_int8(work: Surgery, chosen: Mapping[str, Plan], done: dict[str, Rounded]) -> None:
     """Replace each chosen product by one of whole numbers; `done` remembers weights rounded before."""
     for name, nodes in work.products().items():
-        if name.removesuffix("_even") not in chosen:
+        plan = chosen.get(name.removesuffix("_even"))
+        if plan is None:
             continue
         whole, scale, zero = f"{name}_u8", f"{name}_scale", f"{name}_zero"
         work.before(
             nodes[0],
             helper.make_node("DynamicQuantizeLinear", [name], [whole, scale, zero], f"{name}_quantize"),
         )
+        _round(work, nodes, plan, done)
         for node in nodes:
             weight, y = node.input[1], node.output[0]
-            plan = chosen[name.removesuffix("_even")]
-            alike = plan.pairs / np.outer(plan.factor, plan.factor)
-            if weight not in done:
-                done[weight] = compensated(work.array(weight), alike)
             whole_weight, factor = done[weight]
             mend(work, node, plan.mean / plan.factor @ (whole_weight * factor - work.array(weight)))
             work.put(f"{weight}_s8", whole_weight)
             work.put(f"{weight}_factor", factor)
-            steps = [
+            work.before(
+                node,
                 helper.make_node("MatMulInteger", [whole, f"{weight}_s8", zero], [f"{y}_i32"], f"{y}_i32"),
                 helper.make_node("Cast", [f"{y}_i32"], [f"{y}_f32"], f"{y}_f32", to=TensorProto.FLOAT),
                 helper.make_node("Mul", [scale, f"{weight}_factor"], [f"{y}_factor"], f"{y}_factor"),
                 helper.make_node("Mul", [f"{y}_f32", f"{y}_factor"], [y], f"{y}_scaled"),
-            ]
-            work.before(node, *steps)
-            work.graph.node.remove(node)
-    used = {name for node in work.graph.node for name in node.input}
-    for each in [each for each in work.graph.initializer if each.name not in used]:
-        work.graph.initializer.remove(each)
+            )
+            work.gone.add(node.name)
+    work.close()
+
+
+def _round(work: Surgery, nodes: Sequence[onnx.NodeProto], plan: Plan, done: dict[str, Rounded]) -> None:
+    """Round the weights of products that read the same, side by side, unless it was done before."""
+    names = [node.input[1] for node in nodes]
+    if all(name in done for name in names):
+        return
+    parts = [work.array(name) for name in names]
+    whole, scale = compensated(np.concatenate(parts, 1), plan.pairs / np.outer(plan.factor, plan.factor))
+    ends = np.cumsum([part.shape[1] for part in parts])[:-1]
+    done |= zip(names, zip(np.split(whole, ends, 1), np.split(scale, ends), strict=True), strict=True)
 
 
 def quantize(path: Path, batches: Sequence[np.ndarray]) -> None:
@@ -265,8 +241,12 @@ def quantize(path: Path, batches: Sequence[np.ndarray]) -> None:
     some = batches[len(batches) - max(apart, 1) :]
     found = plans(work, batches[: len(batches) - apart])
     expected, done = _answers(model, some), dict[str, Rounded]()
+    tried: dict[str, Plan] | None = None
     for limit in LIMITS:
-        made = rounded(model, {name: plan for name, plan in found.items() if plan.error <= limit}, done)
+        chosen = {name: plan for name, plan in found.items() if plan.error <= limit}
+        if tried is not None and len(chosen) == len(tried):
+            continue
+        tried, made = chosen, rounded(model, chosen, done)
         noise = float(np.sqrt(np.mean((_answers(made, some) - expected) ** 2)) / max(expected.std(), 1e-9))
         if noise <= NOISE:
             break
@@ -283,12 +263,6 @@ def rounded(model: onnx.ModelProto, chosen: Mapping[str, Plan], done: dict[str, 
 
 
 def _answers(model: onnx.ModelProto, batches: Sequence[np.ndarray]) -> Float[np.ndarray, "b classes"]:
-    import onnxruntime
-
-    options: Any = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session: Any = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = _session(model)
     takes = session.get_inputs()[0].name
     return np.concatenate([session.run(None, {takes: batch})[0] for batch in batches])
