@@ -1,6 +1,7 @@
 """`saccade export`, and what it writes as a model folder: without torch, with one sentence for a slip."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 from graphs import make
 from PIL import Image
 from terminal import run
+from trees import tree
 
 from saccade.data.transform import Preprocess
 from saccade.weights.load import write as write_model
@@ -49,7 +51,9 @@ def place(tmp_path_factory):
         text=True,
     )
     assert done.returncode == 0, done.stderr
+    assert "checked on         15 pictures, and on 5 sizes" in done.stdout
     assert "first answer kept  100.0%" in done.stdout
+    assert re.search(r"right              (\d+\.\d%) \(the model: \1\)", done.stdout)
     return place
 
 
@@ -81,8 +85,81 @@ def test_int8_is_calibrated_on_the_users_pictures(place, tmp_path):
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "small" / "model.json").read_text())["export"]
     assert told["precision"] == "int8"
+    assert "15 pictures that it was calibrated on, as there are no others, and on 5 sizes" in done.stdout
+    assert "first answer kept  100.0%" in done.stdout
     done = torchless("predict", tmp_path / "small", place / "data" / "a" / "0.png", "--engine", "onnx")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_int8_on_openvino_answers_without_torch(place, tmp_path):
+    words = (
+        "export",
+        place / "run",
+        tmp_path / "small",
+        "--to",
+        "openvino",
+        "--int8",
+        "--data",
+        place / "data",
+    )
+    line = [sys.executable, "-m", "saccade", *words, place / "data"]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "first answer kept  100.0%" in done.stdout
+    done = torchless("evaluate", tmp_path / "small", place / "data", "--json")
+    assert done.returncode == 0, done.stderr
+    known = json.loads(run("evaluate", place / "run", place / "data", "--json").out)["scores"]
+    assert json.loads(done.stdout)["scores"]["accuracy"] == known["accuracy"]
+
+
+@pytest.mark.slow
+def test_torchs_own_format_lies_in_a_model_folder(place, tmp_path):
+    words = ("export", place / "run", tmp_path / "program", "--to", "torch", "--data", place / "data")
+    done = subprocess.run([sys.executable, "-m", "saccade", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "first answer kept  100.0%" in done.stdout
+    assert (tmp_path / "program" / "model.pt2").is_file()
+    picture = place / "data" / "a" / "0.png"
+    answers = [
+        run("predict", folder, picture, "--json").out for folder in (place / "run", tmp_path / "program")
+    ]
+    found, known = (json.loads(answer)[0]["predictions"] for answer in answers)
+    assert found == known
+
+
+@pytest.mark.slow
+def test_the_compiled_model_is_an_engine_like_any_other(place):
+    words = ("predict", place / "run", place / "data" / "a" / "0.png", "--json", "--engine", "compiled")
+    done = subprocess.run([sys.executable, "-m", "saccade", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    expected = run("predict", place / "run", place / "data" / "a" / "0.png", "--json")
+    for found, known in zip(
+        json.loads(done.stdout)[0]["predictions"], json.loads(expected.out)[0]["predictions"], strict=True
+    ):
+        assert found["label"] == known["label"]
+        assert abs(found["score"] - known["score"]) < 1e-4
+
+
+def test_int8_is_checked_on_pictures_that_it_was_not_calibrated_on(tmp_path):
+    from saccade.cli.export import _images
+
+    def names(images):
+        return {images.name(i) for i in range(len(images))}
+
+    tree(tmp_path / "one", {"cat": 20, "dog": 20})
+    for most, calibrated, checked in ((128, 30, 10), (8, 8, 8)):
+        learnt, held = _images(str(tmp_path / "one"), "auto", most, True)
+        assert (len(learnt), len(held)) == (calibrated, checked)
+        assert not names(learnt) & names(held)
+        assert set(learnt.labels) == set(held.labels) == {0, 1}
+    tree(tmp_path / "three", {"train/cat": 5, "train/dog": 5, "val/cat": 3, "val/dog": 3, "test/cat": 2})
+    learnt, held = _images(str(tmp_path / "three"), "auto", 128, True)
+    assert (len(learnt), len(held)) == (10, 2)
+    tree(tmp_path / "few", {"cat": 3, "dog": 3})
+    learnt, held = _images(str(tmp_path / "few"), "auto", 128, True)
+    assert learnt is held
+    assert len(held) == 6
 
 
 @pytest.mark.parametrize(
@@ -101,6 +178,14 @@ def test_a_slip_is_one_sentence(place, tmp_path, words, code, told):
     assert told in done.err
     assert done.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_where_no_folder_can_be_made_is_one_sentence(place, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    done = run("export", place / "run", tmp_path / "file" / "out")
+    assert done.code == 2
+    assert "file/out cannot be made (" in done.err
+    assert "choose another place" in done.err
 
 
 def test_a_folder_that_is_there_is_left_alone(place):
@@ -136,6 +221,16 @@ def test_an_unknown_engine_is_one_sentence(place):
     done = run("predict", place / "graph", place / "data" / "a" / "0.png", "--engine", "tensorflow")
     assert done.code == 2
     assert "the engine is 'tensorflow', which is not known" in done.err
+
+
+def test_a_size_that_the_model_cannot_take_is_refused(place, tmp_path):
+    shutil.copytree(place / "graph", tmp_path / "graph")
+    path = tmp_path / "graph" / "preprocess.json"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({**told, "size": [30, 32]}))
+    done = run("predict", tmp_path / "graph", place / "data" / "a" / "0.png")
+    assert (done.code, done.out) == (4, "")
+    assert "asks for 30 x 32 pixels; expected whole patches of 8 x 8; mend preprocess.json" in done.err
 
 
 def test_a_damaged_folder_is_refused(place, tmp_path):

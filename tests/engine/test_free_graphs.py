@@ -55,6 +55,18 @@ def test_openvino_reads_the_same_graph(tmp_path):
     assert far("vit merged", tmp_path, partial(OpenVino, kept=1)) < 1e-4
 
 
+@pytest.mark.parametrize("engine", [Onnx, OpenVino])
+def test_patches_merge_until_one_is_left_in_a_graph_as_in_the_model(engine, tmp_path):
+    from saccade.tokens.merge import merge
+
+    module = merge(make("google"), (1, 16, 16))  # the mean is read, so that the last block merges too
+    onnx.save(graph(module, PREPROCESS), tmp_path / "model.onnx")
+    made, model = engine(tmp_path / "model.onnx"), Eager(module)
+    for height, width in ((8, 8), (8, 16), (16, 8), (8, 24), (16, 16), (32, 32)):
+        x = chance((2, 3, height, width))
+        assert np.abs(made.run(x) - model.run(x)).max() < 1e-4, (height, width)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [Onnx, OpenVino])
 @pytest.mark.parametrize("name", FEW + MANY)
@@ -110,6 +122,13 @@ def test_an_exported_folder_tells_labels_and_preprocessing_twice(folder):
     assert Preprocess.from_json(json.loads(told["preprocess"])) == PREPROCESS
 
 
+def test_an_exported_folder_tells_its_work(folder):
+    from saccade.engine.subject import subject
+    from saccade.tokens.cost import macs_of
+
+    assert subject(str(folder), folder / "none").macs == macs_of(make("vit"), (32, 32)) > 10**5
+
+
 def test_openvino_has_its_own_files(tmp_path):
     write(tmp_path / "out", Loaded(make("vit"), PREPROCESS, list("abcde")), "openvino")
     made = exported(tmp_path / "out")
@@ -136,6 +155,74 @@ def test_a_size_that_got_baked_in_is_refused(tmp_path):
         check.compare(Onnx(path), lambda x: module(torch.from_numpy(x)).numpy(), inputs)
 
 
+class Told:
+    """An engine that answers what it is told to."""
+
+    name = "onnx"
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def run(self, pixels):
+        return np.array(self.answers.pop(0), dtype=np.float32)
+
+
+def test_an_answer_that_is_no_number_is_refused():
+    x = [np.zeros((1, 3, 32, 32), np.float32)] * 2
+    with pytest.raises(ModelError, match=r"with nan or infinite numbers; nothing was written; please report"):
+        check.compare(Told([[0, 1]], [[np.nan, 1]]), Told([[0, 1]], [[0, 1]]).run, x)
+    with pytest.raises(ModelError, match="so does the model: see `saccade doctor`"):
+        check.compare(Told([[np.nan, 1]]), Told([[np.nan, 1]]).run, x[:1])
+
+
+def test_in_int8_the_answers_to_given_pictures_are_counted():
+    loose, x = float("inf"), [np.zeros((10, 3, 32, 32), np.float32), np.zeros((3, 3, 32, 40), np.float32)]
+    same, other = [[0.0, 1.0]], [[0.2, 0.1]]
+    given, tried = same * 10, same * 3
+    found = check.compare(
+        Told(other + same * 9, other * 3), Told(given, tried).run, x, loose, 10, [1] * 9 + [0]
+    )
+    assert (found.agreement, found.right, found.before) == (0.9, 0.8, 0.9)
+    with pytest.raises(
+        ModelError, match=r"changes for 2 of 10 pictures \(allowed: 10%\); nothing was written"
+    ):
+        check.compare(Told(other * 2 + same * 8, tried), Told(given, tried).run, x, loose, 10)
+
+
+def broken(path, batches):
+    """A quantiser that turns the answers round."""
+    made = onnx.load(path)
+    made.graph.node.append(onnx.helper.make_node("Neg", ["logits"], ["turned"]))
+    made.graph.output[0].name = "turned"
+    onnx.save(made, path)
+
+
+@pytest.mark.parametrize("takes", ["floats", "bytes"])
+def test_an_int8_graph_with_other_answers_is_refused(takes, tmp_path, monkeypatch):
+    from saccade.engine import quantize
+
+    monkeypatch.setattr(quantize, "quantize", broken)
+    samples = check.Samples([picture(32 + i, 40) for i in range(9)])
+    loaded = Loaded(make("vit"), PREPROCESS, [])
+    with pytest.raises(ModelError, match="in int8 the first answer changes for 9 of 9 pictures"):
+        write(
+            tmp_path / "out", loaded, "onnx", takes, samples, check.inputs(PREPROCESS, takes, samples.sources)
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_that_takes_bytes_is_rounded_too(tmp_path):
+    from saccade.engine.answer import answering
+
+    samples = check.Samples([picture(32 + i, 40) for i in range(9)], [0] * 9)
+    some = check.inputs(PREPROCESS, "bytes", samples.sources)
+    found = write(tmp_path / "out", Loaded(make("vit"), PREPROCESS, []), "onnx", "bytes", samples, some)
+    assert found.agreement == 1
+    assert found.right == found.before >= 0
+    assert b"MatMulInteger" in (tmp_path / "out" / "model.onnx").read_bytes()
+    assert answering(tmp_path / "out", "onnx").predict(picture(50, 33), top=1)
+
+
 def test_random_dropping_is_refused():
     from saccade.tokens.prune import prune
 
@@ -158,14 +245,15 @@ def test_nothing_is_left_of_an_export_that_failed(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_torchs_own_export_lies_beside_the_weights(tmp_path):
+@pytest.mark.parametrize("name", [*FEW, "vit dropped", "rotary", "hybrid", "resnet"])
+def test_torchs_own_export_lies_beside_the_weights(name, tmp_path):
     from saccade.weights.load import load
 
-    verdict = write(tmp_path / "out", Loaded(make("vit"), PREPROCESS, list("abcde")), "torch")
+    verdict = write(tmp_path / "out", Loaded(make(name), PREPROCESS, list("abcde")), "torch")
     assert verdict.difference < 1e-4
     assert not is_exported(tmp_path / "out")
     again = torch.export.load(tmp_path / "out" / "model.pt2").module()
-    x = torch.from_numpy(chance((3, 3, 48, 24)))
+    x = torch.from_numpy(chance((3, 3, 48, 24) if name in FEW else (3, 3, 32, 32)))
     with torch.no_grad():
         assert (again(x) - load(tmp_path / "out").module(x)).abs().max() < 1e-4
 

@@ -9,16 +9,23 @@ from saccade.cli.parse import FormatOption, ModelArgument, check_free
 from saccade.errors import ModelError, UsageError, check_number, check_word
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from saccade.data.images import Images
+    from saccade.engine.check import Samples, Verdict
 
 FORMATS = ("onnx", "openvino", "torch")
 CALIBRATION = 128
+CHECKED = 64
+"""Pictures on which a graph in float32 is checked; one in int8 is on as many as it is calibrated on."""
+FEW = 8
+"""So many pictures or more are worth to be kept from the calibration, to be checked on."""
 
 
 def export(
     model: ModelArgument,
     out: Annotated[
-        Path | None, typer.Argument(metavar="[OUT]", help="Folder to write; default: MODEL's name and --to.")
+        Path | None, typer.Argument(metavar="OUT", help="Folder to write; default: MODEL's name and --to.")
     ] = None,
     to: Annotated[str, typer.Option(help="onnx, openvino or torch (torch.export).")] = "onnx",
     pixels: Annotated[
@@ -29,11 +36,15 @@ def export(
         str, typer.Option(metavar="DATA", help="Pictures to calibrate and check on, as for train.")
     ] = "",
     kind: FormatOption = "auto",
-    most: Annotated[int, typer.Option("--pictures", help="How many pictures of DATA to use.")] = CALIBRATION,
+    most: Annotated[
+        int,
+        typer.Option("--pictures", help="Pictures to calibrate on, and as many others to check on."),
+    ] = CALIBRATION,
 ) -> None:
     """Write a model as one graph with free batch and size: `saccade export runs/pets --to onnx`.
 
-    The graph is asked beside the model before it is kept. `saccade predict` runs the folder without torch.
+    The graph is asked beside the model before it is kept, and refused if its answers are others. `saccade
+    predict` runs the folder without torch.
     """
     check_word("--to", to, FORMATS)
     check_word("--pixels", pixels, ("floats", "bytes"))
@@ -55,20 +66,30 @@ def export(
         raise ModelError(f"{model} is an exported graph already; export the run that it was made from")
     _check_packages(to, int8)
     looked(path)
-    images = _images(data, kind) if data else None
-    from saccade.engine.write import write
+    learnt, held = _images(data, kind, most, int8) if data else (None, None)
+    from saccade.engine.check import inputs
+    from saccade.engine.write import NONE, write
     from saccade.weights.load import load
 
     loaded = load(path)
-    chosen = _sources(images, most) if images is not None else []
+    samples = NONE if held is None else _samples(held, loaded.labels)
     batches = None
-    if int8:
-        batches = [loaded.preprocess.batch(chosen[i : i + 8]) for i in range(0, len(chosen), 8)]
-    verdict = write(place, loaded, to, pixels, chosen[:64], batches)
+    if int8 and learnt is not None:
+        batches = inputs(loaded.preprocess, pixels, _samples(learnt).sources)
+    verdict = write(place, loaded, to, pixels, samples, batches)
     size = sum(file.stat().st_size for file in place.iterdir())
     typer.echo(f"{place}  {size / 1e6:.1f} MB")
-    typer.echo(f"checked on         {verdict.pictures} pictures of {verdict.sizes} sizes")
+    _tell(verdict, len(samples.sources), int8 and learnt is held)
+
+
+def _tell(verdict: "Verdict", given: int, again: bool) -> None:
+    """What the check found; `again`: on the pictures of the calibration, for want of others."""
+    whose = " that it was calibrated on, as there are no others" if again else ""
+    told = f"{given} pictures{whose}" if given else f"{verdict.pictures} made-up pictures (yours: --data)"
+    typer.echo(f"checked on         {told}, and on {verdict.sizes} sizes")
     typer.echo(f"first answer kept  {verdict.agreement:.1%}")
+    if verdict.right >= 0:
+        typer.echo(f"right              {verdict.right:.1%} (the model: {verdict.before:.1%})")
     typer.echo(f"largest difference {verdict.difference:.1e} of the largest logit")
 
 
@@ -88,14 +109,38 @@ def _check_packages(to: str, int8: bool) -> None:
             )
 
 
-def _images(data: str, kind: str) -> "Images":
+def _images(data: str, kind: str, most: int, int8: bool) -> "tuple[Images, Images]":
+    """Pictures to calibrate on and to check on, spread over their splits: others, where there are enough."""
+    import numpy as np
+
     from saccade.data.open import open_images
 
     found = open_images(data, kind, least=1).splits
-    return found[next(name for name in ("val", "train", "test") if name in found)]
+    learnt = next(found[name] for name in ("train", "val", "test") if name in found)
+    held = next(found[name] for name in ("test", "val", "train") if name in found)
+    if not int8:
+        return learnt, held.take(_spread(len(held), min(most, CHECKED)))
+    if learnt is not held:
+        return learnt.take(_spread(len(learnt), most)), held.take(_spread(len(held), most))
+    some = _spread(len(held), min(most, max(len(held) * 3 // 4, 1)))
+    rest = np.setdiff1d(np.arange(len(held)), some)
+    if len(rest) < FEW:
+        learnt = held.take(_spread(len(held), most))
+        return learnt, learnt
+    return held.take(some), held.take(rest[_spread(len(rest), most)])
 
 
-def _sources(images: "Images", most: int) -> list[bytes]:
-    """Pictures spread over the whole set."""
-    count = min(most, len(images))
-    return [images.read(i * len(images) // count) for i in range(count)]
+def _spread(count: int, most: int) -> "np.ndarray":
+    import numpy as np
+
+    return np.linspace(0, count - 1, min(most, count)).astype(np.int64)
+
+
+def _samples(images: "Images", labels: list[str] | None = None) -> "Samples":
+    """Pictures as they lie on the disk, with their classes if the model knows all of them."""
+    from saccade.engine.check import Samples
+
+    sources = [images.open(i) for i in range(len(images))]
+    if not labels or set(images.classes) - set(labels):
+        return Samples(sources)
+    return Samples(sources, images.relabel(labels).labels.tolist())

@@ -13,6 +13,9 @@ from saccade.weights.probe import picture
 TOLERANCE = 1e-4
 BYTES_TOLERANCE = 0.05
 """With the preprocessing inside: a grey level here and there, as a share of the largest logit."""
+CHANGED = 0.1
+"""In int8 logits move, so answers are counted: of the pictures given, this share may get another one."""
+BATCH = 8
 Ask = Callable[[np.ndarray], np.ndarray]
 
 
@@ -25,13 +28,32 @@ class Verdict:
     difference: float
     """The largest between two logits, as a share of the largest logit where that is above 1."""
     agreement: float
-    """Share of the pictures with the same first answer."""
+    """Share of the pictures with the same first answer; of those that were given, where some were."""
+    right: float = -1.0
+    """Share of the labelled pictures that the graph answers rightly; -1 if none has a label."""
+    before: float = -1.0
+    """The same of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Pictures to ask both about, and their classes as the model counts them, if anybody knows."""
+
+    sources: Sequence[Picture] = ()
+    labels: Sequence[int] = ()
+
+
+def inputs(preprocess: Preprocess, takes: str, sources: Sequence[Picture]) -> list[np.ndarray]:
+    """Pictures as a graph reads them: some at once, or each decoded alone, whatever its size."""
+    if takes == "bytes":
+        return [np.asarray(opened(source, preprocess.background))[None] for source in sources]
+    return [preprocess.batch(sources[i : i + BATCH]) for i in range(0, len(sources), BATCH)]
 
 
 def batches(preprocess: Preprocess, patch: int, sources: Sequence[Picture]) -> list[np.ndarray]:
     """Inputs in five shapes, some not square; the pictures given come first, as the model sees them."""
     height, width = preprocess.size
-    made = [preprocess.batch(sources[i : i + 8]) for i in range(0, len(sources), 8)]
+    made = inputs(preprocess, "floats", sources)
     for batch, (tall, wide) in zip((1, 2, 3, 1, 2), _sizes(height, width, patch), strict=True):
         turned = [np.roll(picture(tall, wide), 7 * i, axis=1) for i in range(batch)]
         made.append(np.stack([preprocess.normalise(each) for each in turned]))
@@ -52,31 +74,69 @@ def _sizes(height: int, width: int, patch: int) -> list[tuple[int, int]]:
     return [(height, width), *((r * step, c * step) for r, c in grids[1:])]
 
 
-def compare(graph: Engine, model: Ask, inputs: Sequence[np.ndarray], tolerance: float = TOLERANCE) -> Verdict:
-    """Ask both; refuse a graph with a size baked in, or with other answers."""
-    far, same, count = 0.0, 0, 0
-    for x in inputs:
-        expected = model(x)
-        try:
-            found = graph.run(x)
-        except Exception as error:  # each engine has its own kinds
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise ModelError(
-                f"the graph fails on pictures of shape {x.shape} ({lines[0][:160]}): a size got baked in; "
-                f"nothing was written; please report it"
-            ) from error
-        if found.shape != expected.shape:
-            raise ModelError(f"the graph answers {x.shape} with {found.shape}; expected {expected.shape}")
-        far = max(far, float(np.abs(found - expected).max() / max(1.0, float(np.abs(expected).max()))))
-        same += int((found.argmax(-1) == expected.argmax(-1)).sum())
-        count += len(x)
+def compare(
+    graph: Engine,
+    model: Ask,
+    inputs: Sequence[np.ndarray],
+    tolerance: float = TOLERANCE,
+    given: int = 0,
+    labels: Sequence[int] = (),
+) -> Verdict:
+    """Ask both; refuse a graph with a size baked in, or with other answers.
+
+    Args:
+        tolerance: of the logits; infinite for int8, whose first answers are counted instead.
+        given: how many pictures of the first inputs are somebody's; the rest is made up, to try sizes.
+        labels: of these pictures.
+    """
+    pairs = [(_asked(graph, x, model(x)), x) for x in inputs]
+    far = max(_apart(found, expected) for (found, expected), _ in pairs)
     if not far <= tolerance:
         raise ModelError(
             f"the graph's answers differ from the model's by {far:.1e} (allowed: {tolerance:.0e}); "
             f"nothing was written"
         )
+    first, known = (np.concatenate([pair[i].argmax(-1) for pair, _ in pairs]) for i in (0, 1))
+    count = given or len(first)
+    changed = int((first[:count] != known[:count]).sum())
+    if np.isinf(tolerance) and given and changed > max(1, CHANGED * count):
+        raise ModelError(
+            f"in int8 the first answer changes for {changed} of {count} pictures (allowed: {CHANGED:.0%}); "
+            f"nothing was written; calibrate on more pictures like those it will see, or leave out --int8"
+        )
     sides = {x.shape[1:3] if x.dtype == np.uint8 else x.shape[2:] for x in inputs}
-    return Verdict(count, len(sides), far, same / max(count, 1))
+    right, before = (
+        float((answers[: len(labels)] == np.asarray(labels)).mean()) if len(labels) else -1.0
+        for answers in (first, known)
+    )
+    return Verdict(len(first), len(sides), far, 1 - changed / count, right, before)
+
+
+def _asked(graph: Engine, x: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What a graph answers beside what is expected; one that cannot answer is refused."""
+    try:
+        found = graph.run(x)
+    except Exception as error:  # each engine has its own kinds
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(
+            f"the graph fails on pictures of shape {x.shape} ({lines[0][:160]}): a size got baked in; "
+            f"nothing was written; please report it"
+        ) from error
+    if found.shape != expected.shape:
+        raise ModelError(f"the graph answers {x.shape} with {found.shape}; expected {expected.shape}")
+    if not np.isfinite(found).all():
+        also = (
+            "please report it" if np.isfinite(expected).all() else "so does the model: see `saccade doctor`"
+        )
+        raise ModelError(
+            f"the graph answers pictures of shape {x.shape} with nan or infinite numbers; "
+            f"nothing was written; {also}"
+        )
+    return found, expected
+
+
+def _apart(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found - expected).max() / max(1.0, float(np.abs(expected).max())))
 
 
 def decoded(sources: Sequence[Picture], preprocess: Preprocess) -> list[np.ndarray]:
@@ -84,4 +144,4 @@ def decoded(sources: Sequence[Picture], preprocess: Preprocess) -> list[np.ndarr
     height, width = preprocess.size
     sizes = ((1, 1), (2, 1), (1.5, 2.5), (3, 1.3), (0.6, 0.9))
     made = [picture(round(height * a), round(width * b)) for a, b in sizes]
-    return [np.asarray(opened(source, preprocess.background))[None] for source in (*sources, *made)]
+    return inputs(preprocess, "bytes", [*sources, *made])

@@ -88,6 +88,12 @@ def exported(path: Path) -> Exported:
         ) from error
     if not made.graph.is_file():
         raise ModelError(f"{where} has no {GRAPHS[made.to]}; it was damaged; export it again")
+    height, width = made.preprocess.size
+    if made.patch < 1 or height % made.patch or width % made.patch:
+        raise ModelError(
+            f"{where} asks for {height} x {width} pixels; expected whole patches "
+            f"of {made.patch} x {made.patch}; mend {PREPROCESS} or export it again"
+        )
     if made.labels and len(made.labels) != made.classes:
         raise ModelError(f"{where} has {len(made.labels)} labels for {made.classes} classes; export it again")
     return made

@@ -49,19 +49,11 @@ def _is_name(model: str) -> bool:
 
 
 def _loaded(name: str, path: Path) -> Subject:
-    from saccade.models import cost
-    from saccade.models.blank import blank
-    from saccade.models.build import config_of
-    from saccade.models.resnet import ResNetConfig
-    from saccade.tokens.cost import macs
+    from saccade.tokens.cost import macs_of
     from saccade.weights.load import load
 
     found = load(path)
-    config = config_of(found.module)
-    if isinstance(config, ResNetConfig):
-        work = cost.macs(blank(config).eval(), found.preprocess.size)
-    else:
-        work = macs(config, found.preprocess.size)
+    work = macs_of(found.module, found.preprocess.size)
     return Subject(name=name, path=path, preprocess=found.preprocess, labels=tuple(found.labels), macs=work)
 
 

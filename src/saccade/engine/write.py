@@ -14,7 +14,7 @@ import onnx
 import torch
 
 from saccade import __version__
-from saccade.data.transform import Picture, Preprocess
+from saccade.data.transform import Preprocess
 from saccade.engine import check
 from saccade.engine.eager import Eager
 from saccade.engine.engine import check_installed
@@ -23,10 +23,13 @@ from saccade.engine.folder import GRAPHS, Exported, digest, engine_for
 from saccade.errors import UsageError
 from saccade.models.build import Vision, config_of, to_json
 from saccade.models.vit import ViT
+from saccade.tokens.cost import macs_of
 from saccade.weights.files import write_text
 from saccade.weights.load import FORMAT, Loaded
 from saccade.weights.load import write as write_model
 from saccade.weights.look import LABELS, OURS, PREPROCESS
+
+NONE = check.Samples()
 
 
 def write_graph(
@@ -54,23 +57,26 @@ def write(
     loaded: Loaded,
     to: str,
     takes: str = "floats",
-    pictures: Sequence[Picture] = (),
+    samples: check.Samples = NONE,
     calibration: Sequence[np.ndarray] | None = None,
 ) -> check.Verdict:
-    """Export a model to a new folder, checked on `pictures` and on five sizes; nothing is left of a failure.
+    """Export a model to a new folder, checked on `samples` and on five sizes; nothing is left of a failure.
 
     Args:
         calibration: batches to quantise with; None keeps float32.
     """
     if to != "torch":
         check_installed(to)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    room = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        room = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise UsageError(f"{out} cannot be made ({error.strerror}); choose another place") from error
     try:
         if to == "torch":
-            verdict = _torch(room, loaded, pictures)
+            verdict = _torch(room, loaded, samples)
         else:
-            verdict = _graph(room, loaded, to, takes, pictures, calibration)
+            verdict = _graph(room, loaded, to, takes, samples, calibration)
         room.chmod(0o755)
         if out.is_dir():
             out.rmdir()
@@ -86,7 +92,7 @@ def _graph(
     loaded: Loaded,
     to: str,
     takes: str,
-    pictures: Sequence[Picture],
+    samples: check.Samples,
     calibration: Sequence[np.ndarray] | None,
 ) -> check.Verdict:
     module, preprocess = loaded.module, loaded.preprocess
@@ -112,13 +118,14 @@ def _graph(
         "",
         {},
     )
-    verdict = _checked(made, module, pictures)
+    verdict = _checked(made, module, samples)
     told = {
         "to": to,
         "pixels": takes,
         "precision": made.precision,
         "patch": made.patch,
         "classes": made.classes,
+        "macs": macs_of(module, preprocess.size),
         "digest": digest(made.graph),
         "check": asdict(verdict),
         "saccade": __version__,
@@ -130,17 +137,23 @@ def _graph(
     return verdict
 
 
-def _checked(made: Exported, module: Vision, pictures: Sequence[Picture]) -> check.Verdict:
+def _checked(made: Exported, module: Vision, samples: check.Samples) -> check.Verdict:
     engine, model = engine_for(made, made.to, kept=0), Eager(module)
     loose = float("inf") if made.precision == "int8" else check.TOLERANCE
+    given, labels = len(samples.sources), samples.labels
     if made.takes == "floats":
-        return check.compare(engine, model.run, check.batches(made.preprocess, made.patch, pictures), loose)
-    inputs = check.decoded(pictures, made.preprocess)
+        inputs = check.batches(made.preprocess, made.patch, samples.sources)
+        return check.compare(engine, model.run, inputs, loose, given, labels)
+    inputs = check.decoded(samples.sources, made.preprocess)
     loose = max(loose, check.BYTES_TOLERANCE)
-    return check.compare(engine, lambda x: model.run(made.preprocess.batch(list(x))), inputs, loose)
+
+    def fitted(x: np.ndarray) -> np.ndarray:
+        return model.run(made.preprocess.batch(list(x)))
+
+    return check.compare(engine, fitted, inputs, loose, given, labels)
 
 
-def _torch(room: Path, loaded: Loaded, pictures: Sequence[Picture]) -> check.Verdict:
+def _torch(room: Path, loaded: Loaded, samples: check.Samples) -> check.Verdict:
     """A model folder of ours with model.pt2 beside the weights, for programs that know only torch."""
     module, patch = loaded.module, patch_of(loaded.module)
     write_model(room, module, loaded.preprocess, loaded.labels)
@@ -161,13 +174,8 @@ def _torch(room: Path, loaded: Loaded, pictures: Sequence[Picture]) -> check.Ver
             with torch.no_grad():
                 return held(torch.from_numpy(pixels)).numpy()
 
-    inputs = check.batches(loaded.preprocess, patch, pictures)
+    inputs = check.batches(loaded.preprocess, patch, samples.sources)
     if not isinstance(module, ViT):
         inputs = [x for x in inputs if x.shape[-2:] == loaded.preprocess.size]
-    return check.compare(Held(), Eager(module).run, inputs)
-
-
-def check_place(out: Path) -> None:
-    """Refuse a folder that is not empty, before any work."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists and is not empty; nothing was written; give another name")
+    given = len(samples.sources)
+    return check.compare(Held(), Eager(module).run, inputs, given=given, labels=samples.labels)

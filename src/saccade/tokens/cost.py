@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from saccade.models import cost
 from saccade.models.blank import blank
+from saccade.models.build import Vision, config_of
 from saccade.models.hybrid import HybridConfig
 from saccade.models.loop import LoopConfig, vit_of
+from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViT, ViTConfig
 from saccade.nn.patch import Image
 from saccade.tokens.walk import run, start
@@ -42,6 +44,12 @@ def _blank(config: Config) -> ViT:
 def macs(config: Config, image: tuple[int, int] | None = None) -> int:
     """Multiply-accumulates for one picture, at the size of the training pictures or another."""
     return cost.macs(_Whole(_blank(config)), image or vit_of(config).image)
+
+
+def macs_of(module: Vision, image: tuple[int, int]) -> int:
+    """The same of any model for pictures at hand, a ResNet too."""
+    config = config_of(module)
+    return cost.macs(blank(config).eval(), image) if isinstance(config, ResNetConfig) else macs(config, image)
 
 
 @cache
