@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,11 @@ from saccade.engine.folder import ENGINES, Exported, digest, engine_for, exporte
 from saccade.errors import SaccadeError, UsageError, check_word
 from saccade.weights.atomic import write_text
 
-ROUNDS = 5
-SECONDS = 2.0
-"""A measurement ends after so many rounds, or after this time."""
+ROUNDS = 25
+SECONDS = 1.0
+"""A measurement ends after so many rounds, or after this time for each engine."""
+PAUSE = 0.005
+"""Before each turn: some engines keep their threads awake for a while, in the way of the next one."""
 REFERENCE = ("openvino", "onnx", "eager")
 """Whom `auto` measures, likeliest first; the compiler of torch needs longer than it ever saves a command."""
 Makers = Mapping[str, Callable[[], Engine]]
@@ -55,16 +57,20 @@ def key(graph: str, names: list[str], shape: tuple[int, ...]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:32]
 
 
-def seconds(engine: Engine, pixels: np.ndarray) -> float:
-    """The median time of a batch, after one that is not counted."""
-    engine.run(pixels)
-    found: list[float] = []
-    begin = perf_counter()
-    while len(found) < ROUNDS and (not found or perf_counter() - begin < SECONDS):
-        start = perf_counter()
-        engine.run(pixels)
-        found.append(perf_counter() - start)
-    return median(found)
+def turns(engines: Mapping[str, Engine], pixels: np.ndarray) -> dict[str, float]:
+    """The median time of a batch on each engine, in turns: a slow moment of the machine hits all of them."""
+    found: dict[str, list[float]] = {name: [] for name in engines}
+    begin, spent = perf_counter(), 0.0
+    for number in range(ROUNDS + 1):
+        if number > 1 and spent > SECONDS * len(engines):
+            break
+        for name in list(engines)[:: 1 if number % 2 else -1]:
+            sleep(PAUSE)
+            start = perf_counter()
+            engines[name].run(pixels)
+            found[name].append(perf_counter() - start)
+        spent = perf_counter() - begin
+    return {name: median(row[1:] or row) for name, row in found.items()}
 
 
 def remembered(word: str) -> Times:
@@ -78,18 +84,19 @@ def remembered(word: str) -> Times:
 
 def measured(makers: Makers, pixels: np.ndarray, word: str) -> Times:
     """Seconds to load and seconds a batch of each engine; one that fails is left out with a sentence."""
-    found: Times = {}
+    engines: dict[str, Engine] = {}
+    loads: dict[str, float] = {}
     for name, make in makers.items():
         try:
             start = perf_counter()
             engine = make()
             engine.run(pixels)
-            load = perf_counter() - start
-            found[name] = load, seconds(engine, pixels)
+            engines[name], loads[name] = engine, perf_counter() - start
         except Exception as error:  # each engine has its own kinds
             _say(f"{name} cannot run this model here ({_brief(error)}); going on without it")
-    if not found:
+    if not engines:
         raise UsageError("no engine here can run this model; install one: pip install 'saccade[onnx]'")
+    found = {name: (loads[name], run) for name, run in turns(engines, pixels).items()}
     with suppress(OSError):  # a home that cannot be written: measured again next time
         (cache() / "engines").mkdir(parents=True, exist_ok=True)
         write_text(cache() / "engines" / f"{word}.json", json.dumps(found, indent=1) + "\n")

@@ -50,5 +50,5 @@ class OpenVino:
                 model.reshape(list(shape))
             self.made[shape] = self.core.compile_model(model, "CPU", self.settings).create_infer_request()
         request = self.made[shape]
-        request.infer([pixels], share_inputs=True)
+        request.infer([pixels], share_inputs=True, share_outputs=True)
         return request.get_output_tensor(0).data.copy()
