@@ -13,6 +13,7 @@ from saccade.cli.table import table
 from saccade.data.transform import Preprocess
 from saccade.engine import bench, bench_told
 from saccade.engine.bench import Cell
+from saccade.errors import DataError
 from saccade.models.vit import ViT, ViTConfig
 from saccade.tokens.prune import prune
 
@@ -80,6 +81,7 @@ REFUSALS = [
     (["dense", "--engine", "openvno"], 2, "did you mean 'openvino'?"),
     (["dense", "--out", "x.png"], 2, "needs --data"),
     (["dense", "--data", "pictures", "--out", "x.txt"], 2, "--out is a .png"),
+    (["dense", "--data", "pictures", "--out", "no/x.png"], 2, "there is no folder no; make it"),
     (["dense", "--data", "others"], 3, "has 2 classes that"),
     (["nowhere"], 4, "there is no model at 'nowhere'"),
 ]
@@ -120,3 +122,7 @@ def test_the_peak_and_what_comes_before_a_model_are_measured():
     assert found.decode > 0
     assert found.preprocess > 0
     assert "a picture" in bench_told.told(found)
+    found = bench.before(Preprocess(size=(16, 16)), [b"damaged", bench.photograph()], "two files")
+    assert found.pictures == 1
+    with pytest.raises(DataError, match="none of the pictures could be read"):
+        bench.before(Preprocess(size=(16, 16)), [b"damaged"], "a file")

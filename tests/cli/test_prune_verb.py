@@ -136,6 +136,16 @@ def test_models_and_data_that_do_not_fit_are_refused_in_a_sentence(place, words,
         assert not (place / "never").exists()
 
 
+@pytest.mark.parametrize("words", ["--keep 0.7", "--keep 0.7 --how merge", "--speed-up 2"])
+def test_a_place_where_no_folder_can_be_made_is_refused_before_any_work(place, words, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    for out in ("file", "file/x"):
+        done = run("prune", place / "dense", place / "pictures", *words.split(), "--out", tmp_path / out)
+        assert done.code == 2
+        assert "choose another" in done.err
+        assert "takes" not in done.err, "it was measured"
+
+
 def test_a_target_that_cannot_be_met_tells_what_could_be_reached(place):
     done = run("prune", place / "dense", place / "pictures", "--speed-up", "90", "--out", place / "none")
     assert done.code == 2

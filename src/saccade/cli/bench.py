@@ -46,6 +46,8 @@ def bench(
         raise UsageError(
             "--out is a .png for the plot, which needs --data to know how often a model is right"
         )
+    if out is not None and not out.parent.is_dir():
+        raise UsageError(f"--out is {out}, but there is no folder {out.parent}; make it, or choose another")
     from saccade.engine.engine import NAMES
 
     for word in engine.split(","):

@@ -1,5 +1,6 @@
 """From a trained model to one that looks at fewer patches: learnt, by a fixed rule, or for a speed."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 from saccade import values
 from saccade.data.collection import Collection
 from saccade.data.open import open_images
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, UsageError
 from saccade.models.loop import Looped
 from saccade.models.vit import ViT
 from saccade.tokens.plan import planned, prunable
@@ -31,6 +32,16 @@ Say = Callable[[str], None]
 def place(model: str, out: Path | None) -> Path:
     """Where the result goes if nothing is there yet."""
     return out or Path("runs") / f"{Path(model).resolve().name.removesuffix('.safetensors')}-pruned"
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a place where no folder can be made, before anything is measured."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; expected a folder; choose another name")
+    above = next(path for path in folder.absolute().parents if path.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        why = "may not be written to" if above.is_dir() else "is a file"
+        raise UsageError(f"{folder} cannot be made ({above} {why}); choose another place")
 
 
 def learn(
@@ -69,6 +80,7 @@ def _recipe(model: str) -> Recipe | None:
 
 def untrained(model: str, data: str, how: str, keep: float, out: Path | None, kind: str = "auto") -> Path:
     """The model with a rule that needs no training, measured and written."""
+    check_place(place(model, out))
     loaded, found = _opened(model, data, kind)
     slimmed = planned(prunable(loaded.module), how, keep)
     return _written(model, loaded, slimmed, _measured(model, loaded, slimmed, found), out)
@@ -84,6 +96,7 @@ def chosen(
     kind: str = "auto",
 ) -> Path | None:
     """The model by the plan that reaches a speed and answers best; None if the dense one reaches it."""
+    check_place(place(model, out))
     loaded, found = _opened(model, data, kind)
     vit = prunable(loaded.module)
     best = search(vit, loaded.preprocess, slim.unseen(found)[1], wanted, batch, say)

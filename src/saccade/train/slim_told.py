@@ -26,7 +26,7 @@ def rows(found: Beside) -> list[list[str]]:
             f"right ({count:,} {found.split} pictures)",
             f"{found.dense_right / count:.2%}",
             f"{found.right / count:.2%}",
-            f"{-100 * found.lost:+.2f} points (95 % sure of {low:.1%} to {high:.1%})",
+            f"{0.0 - 100 * found.lost:+.2f} points (95 % sure of {low:.1%} to {high:.1%})",
         ],
         ["same answer as dense", "", f"{found.same / count:.1%}", ""],
         [
