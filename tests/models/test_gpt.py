@@ -196,6 +196,7 @@ def test_names_say_what_was_published():
     assert text.config("gpt_mini_256").context == 256
     attention = text.config("seq2seq_attention")
     assert (attention.cell, attention.encoder, attention.context) == ("gru", "both", "additive")
+    assert text.config("seq2seq_lstm").encoder == "backward"
     assert text.config("transformer_small_pre_rms").block.norm == "rms"
 
 

@@ -14,12 +14,14 @@ from saccade.models.seq2seq import Seq2Seq, Seq2SeqConfig
 SMALL = Seq2SeqConfig(source=20, vocabulary=23, width=8, hidden=12, dropout=0.0)
 KINDS = {
     "start": replace(SMALL, cell="lstm", context="start", layers=2),
+    "start, backward": replace(SMALL, cell="lstm", context="start", layers=2, encoder="backward"),
     "every": SMALL,
     "every, both": replace(SMALL, encoder="both", cell="lstm"),
     "additive": replace(SMALL, context="additive", encoder="both"),
     "additive, deep": replace(SMALL, context="additive", cell="lstm", layers=2, encoder="both"),
     "additive, fed": replace(SMALL, context="additive", feed=True),
     "dot": replace(SMALL, context="dot", cell="rnn"),
+    "dot, backward": replace(SMALL, context="dot", encoder="backward"),
     "dot, fed": replace(SMALL, context="dot", feed=True),
     "general": replace(SMALL, context="general", encoder="both", layers=2),
     "general, fed": replace(SMALL, context="general", encoder="both", cell="lstm", feed=True),
@@ -100,6 +102,20 @@ def test_additive_attention_is_the_equation_of_its_paper():
             for j in range(length)
         ]
         assert_close(p[i, :length], torch.stack(e).softmax(0))
+
+
+def test_an_encoder_that_reads_backward_hears_the_sentence_turned_round():
+    forward, backward = Seq2Seq(SMALL).eval(), Seq2Seq(replace(SMALL, encoder="backward")).eval()
+    backward.load_state_dict(forward.state_dict())
+    source = torch.randint(20, (B, M))
+    turned = source.clone()
+    for row, length in enumerate(MASK.sum(1).tolist()):
+        turned[row, :length] = source[row, :length].flip(0)
+    values, state = forward.encoder(turned, MASK)
+    found, last = backward.encoder(source, MASK)
+    assert_close(last, state)
+    for row, length in enumerate(MASK.sum(1).tolist()):
+        assert_close(found[row, :length], values[row, :length].flip(0))
 
 
 def test_a_decoder_that_reads_both_ways_is_refused_with_the_reason():

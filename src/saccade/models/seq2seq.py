@@ -41,7 +41,8 @@ class Seq2SeqConfig:
     """Of a state."""
     layers: int = 1
     encoder: str = "forward"
-    """Which way the encoder reads: forward or both."""
+    """Which way the encoder reads: forward, backward (so that the words that are needed first were read last,
+    Sutskever et al. 2014, section 3.3, https://arxiv.org/abs/1409.3215) or both."""
     decoder: str = "forward"
     """Which way the decoder writes: forward; nothing else can work."""
     context: str = "every"
@@ -52,7 +53,7 @@ class Seq2SeqConfig:
     def __post_init__(self) -> None:
         check_word("cell", self.cell, CELLS)
         check_word("context", self.context, CONTEXTS)
-        check_word("encoder", self.encoder, ("forward", "both"))
+        check_word("encoder", self.encoder, ("forward", "backward", "both"))
         if self.decoder == "both":
             raise UsageError(
                 "a decoder cannot read both ways: the words to its right are those it has yet to write, so "
@@ -88,7 +89,7 @@ class Encoder(nn.Module):
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
-        both = config.encoder == "both"
+        both, self.backward = config.encoder == "both", config.encoder == "backward"
         self.words, self.dropout = nn.Embedding(config.source, config.width), nn.Dropout(config.dropout)
         inner = config.dropout if config.layers > 1 else 0.0
         sizes = config.width, config.hidden, config.layers
@@ -100,12 +101,23 @@ class Encoder(nn.Module):
         self, source: Int[Tensor, "b m"], mask: SourceMask | None = None
     ) -> tuple[Float[Tensor, "b m e"], State]:
         lengths = None if mask is None or bool(mask.all()) else mask.sum(1)
-        memory, state = self.recurrent(self.dropout(self.words(source)), lengths)
+        words = self.dropout(self.words(source))
+        memory, state = self.recurrent(_turned(words, lengths) if self.backward else words, lengths)
+        memory = _turned(memory, lengths) if self.backward else memory
         if self.bridges:
             pairs = (rearrange(s, "(l two) b h -> l b (two h)", two=2) for s in state)
             state = tuple(f(s) for f, s in zip(self.bridges, pairs, strict=True))
             state = (state[0].tanh(), *state[1:])
         return memory, state
+
+
+def _turned(x: Float[Tensor, "b m d"], lengths: Int[Tensor, "b"] | None) -> Float[Tensor, "b m d"]:
+    """Each sentence from its last word to its first; padding stays where it is."""
+    if lengths is None:
+        return x.flip(1)
+    place = torch.arange(x.shape[1], device=x.device)
+    mirrored = lengths[:, None] - 1 - place
+    return x.gather(1, torch.where(mirrored < 0, place, mirrored)[..., None].expand_as(x))
 
 
 @dataclass(frozen=True, slots=True)
