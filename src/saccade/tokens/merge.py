@@ -81,7 +81,7 @@ def match(k: Heads, front: int, rate: int) -> Match:
     key = k.detach().transpose(1, 2).flatten(2)[:, front:]
     length = torch.linalg.vector_norm(key, dim=-1).clamp_min(1e-6)
     # a graph for all sizes meets a single patch too: it is compared with itself, and merged with nobody
-    start = torch.sym_min(1, key.shape[1] - 1) if torch.jit.is_tracing() else 1  # type: ignore[no-untyped-call]
+    start = torch.sym_min(1, key.shape[1] - 1) if torch.jit.is_tracing() else 1  # type: ignore[no-untyped-call, attr-defined]
     # products first, lengths after: no copy of the keys is made, which halves the time of a match
     closeness, twin = (key[:, ::2] @ key[:, start::2].mT / length[:, None, start::2]).max(-1)
     ranked = (closeness / length[:, ::2]).argsort(-1, descending=True)
