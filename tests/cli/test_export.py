@@ -103,7 +103,7 @@ def test_int8_on_openvino_answers_without_torch(place, tmp_path):
         "--data",
         place / "data",
     )
-    line = [sys.executable, "-m", "saccade", *words, place / "data"]
+    line = [sys.executable, "-m", "saccade", *words]
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "first answer kept  100.0%" in done.stdout

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -105,6 +106,28 @@ def test_an_engine_that_fails_is_left_out_with_a_sentence(cache, capsys):
     assert found.name == "onnx"
     told = capsys.readouterr().err
     assert told == "note: openvino cannot run this model here (no such instruction); going on without it\n"
+
+
+def test_an_engine_that_answers_otherwise_is_left_out_with_a_sentence(cache, capsys):
+    class Says:
+        def __init__(self, name, answer):
+            self.name, self.answer = name, np.array([answer], np.float32)
+
+        def run(self, pixels):
+            return self.answer
+
+    makers = {"openvino": partial(Says, "openvino", [1, 2]), "onnx": partial(Says, "onnx", [2, 1])}
+    assert choose.fastest(makers, pixels(), "word").name == "onnx"
+    assert (
+        capsys.readouterr().err
+        == "note: openvino answers otherwise than onnx (by 63%); going on without it\n"
+    )
+    makers["onnx"] = partial(Says, "onnx", [1.02, 2])
+    choose.fastest(makers, pixels(), "another word")
+    assert capsys.readouterr().err == ""
+    makers["openvino"] = partial(Says, "openvino", [np.nan, 2])
+    assert choose.fastest(makers, pixels(), "a third word").name == "onnx"
+    assert "openvino answers otherwise" in capsys.readouterr().err
 
 
 def test_a_run_is_drawn_once_for_engines_without_torch(tmp_path, cache):

@@ -3,6 +3,7 @@
 import json
 from functools import partial
 
+import jaxtyping
 import numpy as np
 import onnx
 import pytest
@@ -51,8 +52,9 @@ def test_one_graph_answers_five_sizes_as_its_model_does(name, tmp_path):
     assert far(name, tmp_path, Onnx) < 1e-4
 
 
-def test_openvino_reads_the_same_graph(tmp_path):
-    assert far("vit merged", tmp_path, partial(OpenVino, kept=1)) < 1e-4
+@pytest.mark.parametrize("name", ["vit merged", "registers"])
+def test_openvino_reads_the_same_graph(name, tmp_path):
+    assert far(name, tmp_path, partial(OpenVino, kept=1)) < 1e-4
 
 
 @pytest.mark.parametrize("engine", [Onnx, OpenVino])
@@ -246,9 +248,10 @@ def test_nothing_is_left_of_an_export_that_failed(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*FEW, "vit dropped", "rotary", "hybrid", "resnet"])
-def test_torchs_own_export_lies_beside_the_weights(name, tmp_path):
+def test_torchs_own_export_lies_beside_the_weights(name, tmp_path, monkeypatch):
     from saccade.weights.load import load
 
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its sizes are symbols, not int
     verdict = write(tmp_path / "out", Loaded(make(name), PREPROCESS, list("abcde")), "torch")
     assert verdict.difference < 1e-4
     assert not is_exported(tmp_path / "out")

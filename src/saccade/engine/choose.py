@@ -28,6 +28,10 @@ PAUSE = 0.005
 """Before each turn: some engines keep their threads awake for a while, in the way of the next one."""
 REFERENCE = ("openvino", "onnx", "eager")
 """Whom `auto` measures, likeliest first; the compiler of torch needs longer than it ever saves a command."""
+TRUSTED = ("eager", "onnx", "openvino", "compiled")
+"""Whose answer counts where engines differ: the first of these."""
+APART = 0.1
+"""How far an answer may be from that, as a share of its length; int8 differs by some hundredths."""
 Makers = Mapping[str, Callable[[], Engine]]
 Times = dict[str, tuple[float, float]]
 MANY = 1e6
@@ -83,23 +87,37 @@ def remembered(word: str) -> Times:
 
 
 def measured(makers: Makers, pixels: np.ndarray, word: str) -> Times:
-    """Seconds to load and seconds a batch of each engine; one that fails is left out with a sentence."""
+    """Seconds to load and seconds a batch of each engine; one that fails or errs is left out and told."""
     engines: dict[str, Engine] = {}
     loads: dict[str, float] = {}
+    answers: dict[str, np.ndarray] = {}
     for name, make in makers.items():
         try:
             start = perf_counter()
             engine = make()
-            engine.run(pixels)
+            answers[name] = engine.run(pixels)
             engines[name], loads[name] = engine, perf_counter() - start
         except Exception as error:  # each engine has its own kinds
             _say(f"{name} cannot run this model here ({_brief(error)}); going on without it")
     if not engines:
         raise UsageError("no engine here can run this model; install one: pip install 'saccade[onnx]'")
+    for name in wrong(answers):
+        del engines[name]
     found = {name: (loads[name], run) for name, run in turns(engines, pixels).items()}
     with suppress(OSError):  # a home that cannot be written: measured again next time
         (cache() / "engines").mkdir(parents=True, exist_ok=True)
         write_text(cache() / "engines" / f"{word}.json", json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def wrong(answers: Mapping[str, np.ndarray]) -> list[str]:
+    """The engines whose answer is not that of the most trusted one, each told in a sentence."""
+    best = next(name for name in TRUSTED if name in answers)
+    length = max(float(np.linalg.norm(answers[best])), 1e-6)
+    far = {name: float(np.linalg.norm(found - answers[best])) / length for name, found in answers.items()}
+    found = [name for name, share in far.items() if not share <= APART]
+    for name in found:
+        _say(f"{name} answers otherwise than {best} (by {far[name]:.0%}); going on without it")
     return found
 
 
