@@ -1,5 +1,7 @@
 """Dropping and merging patches against the dense model, in one run, as ratios: `python benchmarks/tokens.py`.
 
+`--engine onnx` or `openvino` runs the graphs that `saccade export` writes; eager torch otherwise.
+
 Candidates take turns, so that a slow moment of the machine hits all. A ratio is the median over rounds of
 (dense time / time): above 1, fewer patches are faster; `best` compares the fastest rounds, which other work
 on the machine spoils least. `last block` is the dense model with its last block for the class token only,
@@ -7,13 +9,23 @@ which the others do too. Weights are random, as they do not matter for speed.
 """
 
 import argparse
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
+import numpy as np
+import onnx
 import torch
 from torch import Tensor, nn
 
 import saccade
+from saccade.data.transform import Preprocess
+from saccade.engine.eager import Eager
+from saccade.engine.engine import Engine, release
+from saccade.engine.export import graph
+from saccade.engine.onnx import Onnx
+from saccade.engine.openvino import OpenVino
 from saccade.models.build import config_of
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image
@@ -63,22 +75,31 @@ def cost(module: nn.Module) -> int:
     return macs(config)
 
 
-def seconds(module: nn.Module, image: Tensor) -> float:
+def on(engine: str, module: nn.Module, room: Path) -> Engine:
+    """A model on an engine."""
+    if engine == "eager":
+        return Eager(module)
+    place = room / f"{len(list(room.iterdir()))}.onnx"
+    assert isinstance(module, ViT)
+    onnx.save(graph(module, Preprocess()), place)
+    return (Onnx if engine == "onnx" else OpenVino)(place)
+
+
+def seconds(engine: Engine, pixels: np.ndarray) -> float:
     start = perf_counter()
-    with torch.inference_mode():
-        module(image)
+    engine.run(pixels)
     return perf_counter() - start
 
 
-def times(models: dict[str, nn.Module], image: Tensor, rounds: int) -> dict[str, list[float]]:
+def times(engines: dict[str, Engine], pixels: np.ndarray, rounds: int) -> dict[str, list[float]]:
     """Seconds of each candidate, round by round, in turns."""
-    names = list(models)
-    for module in models.values():
-        seconds(module, image)
+    names = list(engines)
+    for engine in engines.values():
+        seconds(engine, pixels)
     found: dict[str, list[float]] = {name: [] for name in names}
     for i in range(rounds):
         for name in names if i % 2 else names[::-1]:
-            found[name].append(seconds(models[name], image))
+            found[name].append(seconds(engines[name], pixels))
     return found
 
 
@@ -89,9 +110,10 @@ def main() -> None:
     parser.add_argument("--only", choices=list(CASES), nargs="*", default=list(CASES))
     parser.add_argument("--ways", nargs="*", help="such as 'keep 0.7' 'merge r=13'; default: all of them")
     parser.add_argument("--batches", type=int, nargs="*")
+    parser.add_argument("--engine", choices=("eager", "onnx", "openvino"), default="eager")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {options.rounds} rounds")
+    print(f"{options.engine} {release(options.engine)}, {options.threads} threads, {options.rounds} rounds")
     print(
         f"{'model':18}{'batch':>6}  {'way':16}{'GMAC':>7}{'ratio':>8}{'(quartiles)':>14}{'best':>7}{'ms':>9}"
     )
@@ -102,8 +124,13 @@ def main() -> None:
         models = candidates(vit)
         if options.ways is not None:
             models = {way: module for way, module in models.items() if way in ("dense", *options.ways)}
+        if options.engine != "eager":
+            models.pop("last block", None)  # their graphs do that for the dense model too
         for batch in options.batches or batches:
-            found = times(models, torch.rand(batch, 3, *vit.config.image), options.rounds)
+            pixels = np.random.default_rng(0).random((batch, 3, *vit.config.image), dtype=np.float32)
+            with TemporaryDirectory() as room:
+                engines = {way: on(options.engine, module, Path(room)) for way, module in models.items()}
+                found = times(engines, pixels, options.rounds)
             for way, seen in found.items():
                 by = sorted(a / b for a, b in zip(found["dense"], seen, strict=True))
                 spread = f"({by[len(by) // 4]:.2f}-{by[-1 - len(by) // 4]:.2f})"
