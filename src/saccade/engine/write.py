@@ -138,7 +138,7 @@ def _graph(
 
 
 def _checked(made: Exported, module: Vision, samples: check.Samples) -> check.Verdict:
-    engine, model = engine_for(made, made.to, kept=0), Eager(module)
+    engine, model = engine_for(made, made.to, kept=1), Eager(module)  # a graph for one size is checked too
     loose = float("inf") if made.precision == "int8" else check.TOLERANCE
     given, labels = len(samples.sources), samples.labels
     if made.takes == "floats":
