@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int32, Int64, Integer, UInt8, UInt64
 
 from saccade.data.source import read, shown
 from saccade.errors import DataError
+from saccade.shapes import Int32, Int64, Integer, UInt8, UInt64
 
 Rows = Integer[np.ndarray, "n"]
 

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 from einops import rearrange
-from jaxtyping import UInt8
 from PIL import Image
+
+from saccade.shapes import UInt8
 
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,

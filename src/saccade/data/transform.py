@@ -8,13 +8,13 @@ from numbers import Integral, Real
 from reprlib import repr as brief  # a message stays one line, however long the value in it
 
 import numpy as np
-from jaxtyping import Float32, UInt8
 from PIL import Image
 
 from saccade.data.decode import WHITE, Colour, decode, to_rgb
 from saccade.data.resize import INTERPOLATIONS, Pixels, Sides, window
 from saccade.data.source import Source
 from saccade.errors import DataError, UsageError
+from saccade.shapes import Float32, UInt8
 
 Triple = tuple[float, float, float]
 Picture = Source | Image.Image | np.ndarray

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32
 
 from saccade.errors import UsageError, check_word
+from saccade.shapes import Float32
 
 Pixels = Float32[np.ndarray, "b 3 height width"]
 """Pictures as `Preprocess` gives them."""
