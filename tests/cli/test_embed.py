@@ -123,7 +123,7 @@ def test_an_analogy_lists_what_is_left(model, data):
         (["--query", "x.png", "--out", "y"], 2, "write no folder; leave out --out"),
         (["--set", "perplexty=3"], 2, "did you mean 'perplexity'?"),
         (["--set", "perplexity=0"], 2, "perplexity is 0.0; expected a number from 1"),
-        (["--format", "tar"], 2, "kind is 'tar'"),
+        (["--format", "tar"], 2, "the format is 'tar'"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(model, data, words, code, told):

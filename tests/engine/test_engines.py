@@ -239,3 +239,17 @@ def test_int8_answers_nearly_as_float32(name, tmp_path):
 def test_int8_without_pictures_is_refused(tmp_path):
     with pytest.raises(UsageError, match="int8 needs pictures to calibrate on"):
         quantize(tmp_path / "none.onnx", [])
+
+
+@pytest.mark.parametrize("wrong", ["a graph for one size", "the graph for all sizes"])
+def test_a_graph_that_only_errs_as_it_will_run_is_not_written(wrong, tmp_path, monkeypatch):
+    right = OpenVino.run
+
+    def run(self, pixels):
+        found = right(self, pixels)
+        return found + 1 if (pixels.shape in self.made) == (wrong == "a graph for one size") else found
+
+    monkeypatch.setattr(OpenVino, "run", run)
+    with pytest.raises(ModelError, match=r"the graph's answers differ from the model's by .*; nothing was"):
+        write(tmp_path / "made", Loaded(make("vit"), PREPROCESS, []), "openvino")
+    assert not (tmp_path / "made").exists()

@@ -27,7 +27,7 @@ def open_images(source: str | Path, kind: str = "auto", *, least: int = 2) -> Co
         kind: One of KINDS; "auto" decides by what is there.
         least: The fewest classes that make sense; 1 to look at the pictures of a single one.
     """
-    check_word("kind", kind, KINDS)
+    check_word("the format", kind, KINDS)
     text = os.fspath(source)
     if text.startswith(hub.PREFIX):
         if kind not in ("auto", "parquet"):
