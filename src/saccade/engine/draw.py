@@ -57,6 +57,8 @@ class Drawing:
     known: dict[Any, tuple[str, ...]] = field(default_factory=dict)
     kept: list[Tensor] = field(default_factory=list)
     """All weights drawn: an id is unique only among those that live."""
+    turned: dict[str, tuple[str, list[int]]] = field(default_factory=dict)
+    """For what was transposed: of what, and how."""
 
     def tensor(self, value: Tensor) -> str:
         """The name of a number or a tensor that is always the same."""
@@ -88,6 +90,15 @@ class Drawing:
     def one(self, op: str, *inputs: str, **attributes: Any) -> str:
         """An operation with one result."""
         return self.emit(op, *inputs, **attributes)[0]
+
+    def transposed(self, name: str, order: list[int]) -> str:
+        """Axes in another order; what was turned before and is turned back is the first again."""
+        before, turned = self.turned.get(name, (name, []))
+        if [turned[i] for i in order if turned] == list(range(len(order))):
+            return before
+        made = self.one("Transpose", name, perm=order)
+        self.turned[made] = name, order
+        return made
 
     def name(self, value: Any, dtype: torch.dtype | None = None) -> str:
         """A value as an input of the type asked for."""

@@ -78,11 +78,11 @@ def _unbind(d: Drawing, a: list[Any], out: Given) -> Made:
 def _transpose(d: Drawing, a: list[Any], out: Given) -> Made:
     order = list(range(a[0].rank))
     order[a[1]], order[a[2]] = order[a[2]], order[a[1]]
-    return d.one("Transpose", d.name(a[0]), perm=order)
+    return d.transposed(d.name(a[0]), order)
 
 
 def _permute(d: Drawing, a: list[Any], out: Given) -> Made:
-    return d.one("Transpose", d.name(a[0]), perm=[i % a[0].rank for i in a[1]])
+    return d.transposed(d.name(a[0]), [i % a[0].rank for i in a[1]])
 
 
 def _unflatten(d: Drawing, a: list[Any], out: Given) -> Made:
@@ -185,7 +185,7 @@ OPERATORS: dict[str, Operator] = {
     "aten::mean": _reduced("ReduceMean"),
     "aten::amax": _reduced("ReduceMax"),
     "aten::linalg_vector_norm": lambda d, a, out: _reduced("ReduceL2")(d, [a[0], a[2], a[3]], out),
-    "aten::max": places.largest,
+    "aten::argmax": lambda d, a, out: d.one("ArgMax", d.name(a[0]), axis=a[1], keepdims=int(bool(a[2]))),
     "aten::topk": places.top,
     "aten::sort": places.sort,
     "aten::argsort": places.argsort,

@@ -51,15 +51,6 @@ def argsort(d: Drawing, a: list[Any], out: Given) -> Made:
     return found[1]
 
 
-def largest(d: Drawing, a: list[Any], out: Given) -> Made:
-    """The largest along an axis, and where it is."""
-    x, axis, keep = a
-    keep = int(bool(keep))
-    return d.one("ReduceMax", x.name, d.vector(axis), keepdims=keep), d.one(
-        "ArgMax", x.name, axis=axis, keepdims=keep
-    )
-
-
 def added_rows(d: Drawing, a: list[Any], out: Given) -> Made:
     """Rows added to others."""
     x, axis, places, source, _ = a

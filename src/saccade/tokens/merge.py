@@ -78,27 +78,28 @@ class Match(NamedTuple):
 
 def match(k: Heads, front: int, rate: int) -> Match:
     """Find the `rate` closest pairs of patches; the `front` tokens before them stay as they are."""
-    key = k.detach().transpose(1, 2).flatten(2)[:, front:]
+    key = k.detach().transpose(1, 2).flatten(2)
     length = torch.linalg.vector_norm(key, dim=-1).clamp_min(1e-6)
-    start, (some, others) = _parted(key)
+    start, (some, others) = _parted(key, front)
     # products first, lengths after: no copy of the keys is made, which halves the time of a match
-    closeness, twin = (some @ others.mT / length[:, None, start::2]).max(-1)
-    ranked = (closeness / length[:, ::2]).argsort(-1, descending=True)
+    near = some @ others.mT / length[:, None, start::2]
+    ranked = (near.amax(-1) / length[:, front::2]).argsort(-1, descending=True)
+    twin = select(near, ranked[:, :rate]).argmax(-1)
     firsts, places = 2 * ranked + front, torch.arange(k.shape[2], device=k.device).expand(k.shape[0], -1)
     order = torch.cat([places[:, :front], firsts[:, rate:], places[:, front + 1 :: 2], firsts[:, :rate]], 1)
-    return Match(order, twin.gather(1, ranked[:, :rate]) + (front + ranked.shape[1] - rate))
+    return Match(order, twin + (front + ranked.shape[1] - rate))
 
 
-def _parted(key: Float[Tensor, "b n c"]) -> tuple[int, tuple[Tensor, Tensor]]:
+def _parted(key: Float[Tensor, "b t c"], front: int) -> tuple[int, tuple[Tensor, Tensor]]:
     """Every second patch, the others, and the place of the first of these."""
     if torch.jit.is_tracing():  # type: ignore[no-untyped-call, attr-defined]
         # a graph for all sizes meets a single patch too: it is compared with itself, and merged with nobody
-        start = torch.sym_min(1, key.shape[1] - 1)  # type: ignore[no-untyped-call]
-        return start, (key[:, ::2], key[:, start::2])
+        start = torch.sym_min(front + 1, key.shape[1] - 1)  # type: ignore[no-untyped-call]
+        return start, (key[:, front::2], key[:, start::2])
     if torch.compiler.is_compiling():  # copies: torch.export would fix the sizes that make views contiguous
         places = torch.arange(key.shape[1], device=key.device)
-        return 1, (key.index_select(1, places[::2]), key.index_select(1, places[1::2]))
-    return 1, (key[:, ::2], key[:, 1::2])
+        return front + 1, (key.index_select(1, places[front::2]), key.index_select(1, places[front + 1 :: 2]))
+    return front + 1, (key[:, front::2], key[:, front + 1 :: 2])
 
 
 class Merging(Walk):
@@ -160,12 +161,12 @@ def _grown(size: Sizes, found: Match) -> tuple[Float[Tensor, "b m"], Float[Tenso
 
 def merged(x: Float[Tensor, "b t c"], found: Match, share: Float[Tensor, "b r"]) -> Float[Tensor, "b m c"]:
     """The weighted means: each target moves towards its sources by their shares."""
-    left, targets = x.shape[1] - found.target.shape[1], rows(found.target, x.shape[1])
-    flat = x.flatten(0, 1)
-    made = flat.index_select(0, rows(found.order, x.shape[1]))
+    left = x.shape[1] - found.target.shape[1]
+    flat, targets = x.flatten(0, 1), rows(found.target, left)
+    made = flat.index_select(0, rows(found.order[:, :left], x.shape[1]))
     step = flat.index_select(0, rows(found.order[:, left:], x.shape[1])) - made.index_select(0, targets)
     made = made.index_add_(0, targets, step * share.flatten()[:, None])
-    return made.view(x.shape)[:, :left]
+    return made.view(x.shape[0], left, -1)
 
 
 class Merged(Walker):
