@@ -224,7 +224,9 @@ def test_a_wrong_path_or_kind_is_refused_in_words(tmp_path):
         open_images("https://example.org/x.tar")
     with pytest.raises(UsageError, match=r"hf:org/name is a data set of the hub, .*; leave out --format"):
         open_images("hf:org/name", "folders")
-    with pytest.raises(UsageError, match=r"the format is 'folder', which is not known; did you mean 'folders'"):
+    with pytest.raises(
+        UsageError, match=r"the format is 'folder', which is not known; did you mean 'folders'"
+    ):
         open_images(tmp_path / "photos", "folder")
     with pytest.raises(DataError, match=r"cannot be listed: No such file"):
         open_folders(tmp_path / "nothing")

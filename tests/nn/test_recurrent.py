@@ -122,3 +122,10 @@ def test_gradients_vanish_or_explode_with_the_spectral_radius(radius, low, high)
     (slope,) = torch.autograd.grad(last.norm() / first.detach().norm(), first)
     size = slope.norm().item() * first.detach().norm().item()
     assert low <= size <= high
+
+
+def test_an_lstm_begins_by_forgetting_little():
+    for i in range(2):
+        bias = Recurrent("lstm", D, H, bidirectional=True).weights(i).bias_hh.chunk(4)
+        assert bool((bias[1] == 1).all())
+        assert max(bias[gate].abs().max().item() for gate in (0, 2, 3)) <= H**-0.5

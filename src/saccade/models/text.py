@@ -39,7 +39,7 @@ GPT2 = {  # Radford et al. 2019, table 2
 BERTS = {"base": (768, 12, 12, 3072), "large": (1024, 24, 16, 4096)}  # Devlin et al. 2019, section 3
 SEQ2SEQ = {
     "rnn": Seq2SeqConfig(cell="rnn", context="start", encoder="backward"),
-    "lstm": Seq2SeqConfig(cell="lstm", context="start", layers=2, encoder="backward"),
+    "lstm": Seq2SeqConfig(cell="lstm", context="start", encoder="backward"),
     "gru": Seq2SeqConfig(cell="gru", context="every", encoder="backward"),
     "attention": Seq2SeqConfig(cell="gru", context="additive", encoder="both"),
     "luong": Seq2SeqConfig(cell="lstm", context="general", encoder="both", feed=True),

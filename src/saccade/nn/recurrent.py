@@ -105,6 +105,10 @@ class Recurrent(nn.Module):
             sizes = {"weight_ih": (gates, inner), "weight_hh": (gates, hidden)}
             for name, size in (sizes | {"bias_ih": (gates,), "bias_hh": (gates,)}).items():
                 fresh = torch.empty(size).uniform_(-(hidden**-0.5), hidden**-0.5)
+                if (
+                    cell == "lstm" and name == "bias_hh"
+                ):  # at first it forgets little (Jozefowicz et al. 2015)
+                    fresh[hidden : 2 * hidden] = 1.0
                 self.register_parameter(name + suffix, nn.Parameter(fresh))
 
     def weights(self, index: int) -> Weights:
