@@ -80,11 +80,13 @@ def match(k: Heads, front: int, rate: int) -> Match:
     """Find the `rate` closest pairs of patches; the `front` tokens before them stay as they are."""
     key = k.detach().transpose(1, 2).flatten(2)
     length = torch.linalg.vector_norm(key, dim=-1).clamp_min(1e-6)
-    start, (some, others) = _parted(key, front)
+    start, (these, others) = _parted(key, front)
     # products first, lengths after: no copy of the keys is made, which halves the time of a match
-    near = some @ others.mT / length[:, None, start::2]
+    near = these @ others.mT / length[:, None, start::2]
     ranked = (near.amax(-1) / length[:, front::2]).argsort(-1, descending=True)
-    twin = select(near, ranked[:, :rate]).argmax(-1)
+    some = torch.sym_max(rate, 1)  # type: ignore[no-untyped-call]  # no runtime has to look into no row
+    closest = near.flatten(0, 1).index_select(0, rows(ranked[:, :some], near.shape[1]))
+    twin = closest.argmax(-1).view(ranked.shape[0], -1)[:, :rate]
     firsts, places = 2 * ranked + front, torch.arange(k.shape[2], device=k.device).expand(k.shape[0], -1)
     order = torch.cat([places[:, :front], firsts[:, rate:], places[:, front + 1 :: 2], firsts[:, :rate]], 1)
     return Match(order, twin + (front + ranked.shape[1] - rate))
