@@ -143,7 +143,7 @@ class TextModel:
                 "this BERT has no head for hidden words, so it can fill in none; load one that has"
             )
         kind = type(self.module).__name__
-        told = " or ".join(self.verbs) or "explain"
+        told = " or ".join(self.verbs).replace("caption", "translate a picture") or "explain"
         raise ModelError(f"a {kind} cannot {verb}; ask it to {told}, or load a model that can")
 
     @property

@@ -71,6 +71,21 @@ def test_several_continuations_differ_and_json_has_the_new_words_alone(models):
     told = json.loads(done.out)
     assert len({each["completion"] for each in told}) == 3
     assert all(each["text"] == "the cat" and each["tokens"] <= 6 and each["log_p"] < 0 for each in told)
+    done = run(
+        "complete", models["gpt"], "the cat", "--tokens", "6", "--beams", "3", "--count", "2", "--json"
+    )
+    told = json.loads(done.out)
+    assert len({each["completion"] for each in told}) == 2
+
+
+def test_a_text_is_drawn_by_its_seed_alone_whatever_stands_beside_it_and_how_many_are_asked_for():
+    module, how = speaker("gpt").module, Manner(most=6, temperature=1.0, seed=3)
+    ((alone,),) = completions(module, WORDS, ["the cat"], how)
+    beside = completions(module, WORDS, ["the dog sat", "the cat"], how)
+    assert beside[1][0].text == alone.text
+    many = completions(module, WORDS, ["the cat"] * 5, how, batch=2)
+    assert many[0][0].text == alone.text
+    assert len({found.text for (found,) in many}) == 5
 
 
 def test_a_space_at_the_end_belongs_to_the_next_word(models):
@@ -159,11 +174,22 @@ def test_a_model_of_text_is_refused_by_the_commands_of_pictures(verb, models, ph
         (("translate", "transformer", "a", " "), "text 2 of 2 is empty", 2),
         (("translate", "transformer", "the cat " * 1500), "tokens, but the model takes 2,048", 2),
         (("translate", "transformer", "a", "--best", "2"), "best is 2, but 1 beams find 1 at most", 2),
-        (("translate", "transformer", "a", "--beams", "0"), "best is 1, but 0 beams", 2),
+        (
+            ("translate", "transformer", "a", "--beams", "0"),
+            "beams is 0; expected a number from 1 to 1024",
+            2,
+        ),
         (("fill", "bert", "the cat"), "'the cat' has no [MASK]; write [MASK]", 2),
         (("fill", "bert", "the [MASK] " * 20), "tokens, but the model takes 16; give it in parts", 2),
         (("complete", "gpt", "a", "--beams", "2", "--temperature", "1"), "beam search draws nothing", 2),
         (("complete", "gpt", "a", "--top-p", "2"), "top_p is 2", 2),
+        (
+            ("complete", "gpt", "a", "--count", "2", "--temperature", "0"),
+            "count is 2, but a temperature of 0",
+            2,
+        ),
+        (("complete", "gpt", "a", "--count", "3", "--beams", "2"), "with 2 beams, count is 3; expected", 2),
+        (("translate", "transformer", "Ein \udcff"), "letter 5 of a text is not UTF-8", 2),
         (("complete", "gpt"), "stdin is empty; expected a text on each line", 3),
     ],
 )

@@ -343,3 +343,18 @@ def test_the_share_that_is_advised_is_enough(tmp_path):
         open_pairs(str(path))
     advised = float(str(refused.value).rpartition("bad=")[2].rstrip(")"))
     assert pairs(open_pairs(str(path), bad=advised).train) == [("Hund", "dog"), ("Kuh", "cow")]
+
+
+def test_short_words_of_a_first_pair_are_no_names_of_columns(tmp_path):
+    path = write(tmp_path / "pairs.tsv", ["ja\tyes", "nein\tno", "der Hund\tthe dog"])
+    found = open_pairs(str(path))
+    assert found.sides == ("source", "target")
+    assert pairs(found.train)[0] == ("ja", "yes")
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDBFF"])
+def test_half_a_letter_in_json_is_named_by_its_line(tmp_path, half):
+    rows = ['{"de": "eins", "en": "one"}', f'{{"de": "zwei {half}", "en": "two"}}']
+    path = write(tmp_path / "pairs.jsonl", rows)
+    with pytest.raises(DataError, match=r"line 2 of .*pairs.jsonl.* holds half a letter"):
+        open_pairs(str(path), "de-en")

@@ -136,3 +136,15 @@ def test_a_missing_library_is_answered_with_the_command_that_installs_it(monkeyp
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(UsageError, match=r"pip install 'saccade\[text\]'"):
         vocabulary.learn(TEXT)
+
+
+@pytest.mark.parametrize("made", [PIECES, LETTERS])
+def test_a_running_text_comes_back_and_is_numbered_as_in_one_piece(made):
+    lines = ["the quick dog\n", "over the fox\n", "\n", "jumps\n"]
+    text = "".join(lines)
+    if made is LETTERS:
+        lines, text = [line.replace("\n", ";") for line in lines], text.replace("\n", ";")
+    numbers = made.running(iter(lines)).tolist()
+    assert made.decode(numbers) == text
+    assert numbers == made.encode(text)
+    assert made.running([]).tolist() == []

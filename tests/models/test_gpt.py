@@ -64,6 +64,24 @@ def test_beginnings_of_unequal_length_go_on_as_each_would_alone(kind):
         assert_close(log_p[row], model(alone)[0, -1].log_softmax(-1), atol=1e-5, rtol=0)
 
 
+def test_a_short_beginning_keeps_its_words_when_another_fills_the_context():
+    model = GPT(SMALL).eval()
+    long, short = torch.randint(20, (1, 11)), torch.randint(20, (1, 3))
+    both = torch.cat([long, F.pad(short, (0, 8))])
+    mask = torch.arange(11) < torch.tensor([[11], [3]])
+    marks = Marks()
+    together = greedy(model, both, mask, marks, 8)
+    for tokens, found in zip((long, short), together, strict=True):
+        (alone,) = greedy(model, tokens, None, marks, 8)
+        assert found.tokens == alone.tokens
+        assert found.log_p == pytest.approx(alone.log_p, abs=1e-4)
+
+
+def test_a_context_of_one_word_is_refused():
+    with pytest.raises(UsageError, match="context is 1; expected a number from 2"):
+        replace(SMALL, context=1)
+
+
 @each_kind
 def test_no_gradient_comes_from_a_later_word(kind):
     model, tokens = made(kind)

@@ -14,6 +14,7 @@ from saccade.data.buckets import Limit, once, stream
 from saccade.data.vocabulary import BOS
 from saccade.errors import UsageError
 from saccade.metrics.text import corpus_bleu
+from saccade.nn.block import BlockStyle
 from saccade.tasks.draw import uniform
 from saccade.tasks.rest import bare
 from saccade.tasks.task import Task
@@ -228,3 +229,12 @@ def test_an_empty_or_hopeless_translation_is_no_error():
     assert len(translations(module, WORDS, WORDS, ["cat", "漢字"])) == 2
     assert translations(module, WORDS, WORDS, []) == []
     assert Translate(module, WORDS).scores(Tally())["bleu"] == 0
+
+
+def test_no_norm_counts_the_words_that_a_model_writes_for_itself():
+    module, given = small("transformer_mini", block=BlockStyle(norm="power")).train(), batch()
+    before = {name: value.clone() for name, value in module.named_buffers()}
+    own_words(module, given, 0.5, 0)
+    assert before
+    assert all(torch.equal(before[name], value) for name, value in module.named_buffers())
+    assert module.training

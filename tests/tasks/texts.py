@@ -43,10 +43,9 @@ class Silent:
 
 def small(name, **changes):
     """A model of that kind which learns in seconds."""
-    made = replace(config(name, len(WORDS), len(WORDS)), **{**SMALL[name], **changes})
-    if isinstance(made, TransformerConfig):
-        made = replace(made, block=BlockStyle(placement="pre", eps=1e-5))
-    return build(made)
+    made = config(name, len(WORDS), len(WORDS))
+    style = {"block": BlockStyle(placement="pre", eps=1e-5)} if isinstance(made, TransformerConfig) else {}
+    return build(replace(made, **{**SMALL[name], **style, **changes}))
 
 
 def copies(count=300, seed=0, longest=5):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from saccade.cli.speak import RunArgument, TextsArgument, opened, safe, tell_unknown, texts
-from saccade.errors import check_number
+from saccade.errors import UsageError, check_number
 
 USUAL = 0.8
 
@@ -29,7 +29,14 @@ def complete(
     """Go on with a text: `saccade complete runs/shakespeare "ROMEO:" --tokens 200 --top-k 20`."""
     check_number("tokens", tokens, 1, 10**6)
     check_number("count", count, 1, 1000)
-    asked = [text for text in texts(given) for _ in range(count)]
+    if count > 1 and beams == 1 and temperature == 0:
+        raise UsageError(
+            f"count is {count}, but a temperature of 0 writes one text; raise it, or give --beams"
+        )
+    if beams > 1:
+        check_number(f"with {beams} beams, count", count, 1, beams)
+    given, each = texts(given), 1 if beams > 1 else count
+    asked = [text for text in given for _ in range(each)]
     network = opened(model, "complete")
     from saccade.tasks.writing import Manner
 
@@ -44,12 +51,13 @@ def complete(
     )
     tell_unknown(network.vocabulary, asked)
     context = getattr(network.module.config, "context", 0)
-    for text in asked[::count]:
+    for text in given:
         if (found := len(network.vocabulary.encode(text))) > context:
             print(
                 f"note: the text has {found:,} tokens; the model reads the last {context:,}", file=sys.stderr
             )
-    written = [best[0] for best in network.completions(asked, how)]
+    written = [one for best in network.completions(asked, how) for one in best[: count // each]]
+    asked = [text for text in given for _ in range(count)]
     if as_json:
         shown = [
             {"text": text, "completion": one.text, "log_p": round(one.log_p, 6), "tokens": one.tokens,

@@ -62,6 +62,11 @@ def embed(
     if (known := looked(path, "any")).text:  # a damaged file is refused before torch is imported
         from saccade.cli.embed_text import embed_text
 
+        given = {"--index": index != "exact", "--set": changes, "--format": kind != "auto"}
+        if others := [name for name, value in given.items() if value]:
+            raise UsageError(
+                f"given was {', '.join(others)}, which only pictures have; the model is one of text"
+            )
         embed_text(known, data, split, way, query or [], analogy, top, out, as_json)
         return
     if not data:

@@ -120,5 +120,6 @@ def _of_text(path: Path, data: str, split: str, as_json: bool) -> None:
         typer.echo(f"simple BLEU        {scores['simple_bleu']:.4f}  (k = 2, mean of the sentences)")
     typer.echo(f"perplexity         {scores['perplexity']:.4f}")
     typer.echo(f"loss               {scores['loss']:.4f}")
-    typer.echo(f"words right        {scores['accuracy']:.2%}  (after the true words)")
+    after = "of those that were hidden" if told.get("hidden") else "after the true words"
+    typer.echo(f"words right        {scores['accuracy']:.2%}  ({after})")
     typer.echo(f"{'sentence pairs' if 'bleu' in scores else 'words':<18} {scores['count']}  ({chosen})")

@@ -9,7 +9,7 @@ import typer
 
 from saccade.cli.parse import check_free
 from saccade.cli.place import check_place, made_folder
-from saccade.cli.speak import line, texts, word
+from saccade.cli.speak import check_letters, line, texts, word
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def explain_text(
             f"{found.task}), which has --target, --html, --out and --json"
         )
     asked = texts(given)
+    check_letters(target or "")
     if target is not None and len(asked) > 1:
         raise UsageError(f"one translation was given for {len(asked)} texts; explain them one by one")
     check_place(html, len(asked), "texts")

@@ -43,6 +43,7 @@ def texts(given: list[str] | None) -> list[str]:
             if not text.strip():
                 which = f"text {i} of {len(given)}" if len(given) > 1 else "the text"
                 raise UsageError(f"{which} is empty; expected at least a word")
+            check_letters(text)
         return given
     if sys.stdin.isatty():
         raise UsageError("no text was given; write it after the model, or send lines to stdin")
@@ -60,6 +61,14 @@ def texts(given: list[str] | None) -> list[str]:
     if not found:
         raise DataError("stdin is empty; expected a text on each line, or texts after the model")
     return found
+
+
+def check_letters(text: str) -> None:
+    """Refuse what the shell could not read as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"letter {error.start + 1} of a text is not UTF-8; write it as UTF-8") from error
 
 
 def tell_unknown(vocabulary: "Vocabulary", asked: list[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from saccade.cli.parse import AnyDataArgument, ChangesOption, FormatOption
-from saccade.errors import UsageError
+from saccade.errors import UsageError, check_number
 
 
 def train(
@@ -58,6 +58,7 @@ def train(
 
     changes = [*(read(recipe) if recipe else ()), *(changes or ())]
     if minutes is not None:
+        check_number("minutes", minutes, 0.01, 10**6)
         changes.append(f"budget.minutes={minutes}")
     from saccade.train import crossval, start
     from saccade.train.distributed import joined

@@ -23,7 +23,11 @@ def translate(
     batch: Annotated[int, typer.Option(help="Texts that are translated together.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Translate sentences: `saccade translate runs/de-en "Ein Hund schwimmt." --beams 5`."""
+    """Translate sentences: `saccade translate runs/de-en "Ein Hund schwimmt." --beams 5`.
+
+    A captioner takes pictures in their place: `saccade translate runs/captions photo.jpg`.
+    """
+    check_number("beams", beams, 1, 1024)
     if not 1 <= best <= beams:
         raise UsageError(f"best is {best}, but {beams} beams find {beams} at most; expected 1 to {beams}")
     check_number("batch", batch, 1, 10**6)

@@ -137,7 +137,7 @@ def hold_out(found: Library, fraction: float = 0.1) -> Library:
     train, wanted = found.train, found.train.characters * (1 - fraction)
     learnt = rows = 0
     for line in train:
-        if learnt + len(line) / 2 > wanted and rows:
+        if rows and (learnt + len(line) / 2 > wanted or learnt + len(line) == train.characters):
             break
         learnt, rows = learnt + len(line), rows + 1
     if learnt == train.characters:

@@ -19,6 +19,15 @@ from saccade.data.source import shown
 from saccade.errors import DataError, UsageError
 
 SIDES = {"source": "target", "src": "tgt", "input": "output"}
+CODES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv "
+    "dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie "
+    "ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv "
+    "mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm "
+    "rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts "
+    "tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu "
+)
+"""Of languages, ISO 639-1: a first line of such words names columns, other short words are a pair."""
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?")
 _FILE = re.compile(r"(?P<stem>.+?)\.(?P<end>[A-Za-z_-]+)(?:\.gz)?")
 _ENDINGS = ("tsv", "txt", "jsonl", "ndjson", "json", "tab")
@@ -116,6 +125,11 @@ def fields(text: str, where: str) -> Mapping[str, Any]:
         raise DataError(
             f"{where} is {text.strip()[:40]!r}; expected a JSON object with a field for each side"
         )
+    if "\\ud" in text.lower():  # half of a letter of two, which JSON may hold and UTF-8 may not
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{where} holds half a letter (\\ud800 to \\udfff); expected text") from None
     inner = found.get("translation")
     return inner if isinstance(inner, dict) else found
 
@@ -143,7 +157,7 @@ def reader_of(path: Path, pair: str = "") -> Reader:
             "between, or JSON; for two files give the folder, or both as first.de,second.en"
         )
     cells = [cell.strip() for cell in first.split("\t")]
-    if _names(cells):
+    if _names(cells, pair):
         sides = _sides(cells, pair, named(path))
         return Tsv(path, (cells.index(sides[0]), cells.index(sides[1])), sides, number)
     asked = languages(pair)
@@ -160,11 +174,14 @@ def reader_of(path: Path, pair: str = "") -> Reader:
     return Tsv(path, (numbers[0], numbers[1]), ("source", "target"))
 
 
-def _names(cells: Sequence[str]) -> bool:
-    """Whether a first line names columns: languages, or source and target."""
-    known = {*SIDES, *SIDES.values()}
-    words = [cell for cell in cells if cell.lower() in known or _LANGUAGE.fullmatch(cell)]
-    return len(words) >= 2 and len(words) == len(set(words)) == len(cells)
+def _names(cells: Sequence[str], pair: str) -> bool:
+    """Whether a first line names columns: those asked for, source and target, or languages by ISO 639-1."""
+    asked = languages(pair)
+    if asked is not None and set(asked) <= set(cells):
+        return True
+    known = {*SIDES, *SIDES.values(), *CODES.split()}
+    named = [cell for cell in cells if re.split("[-_]", cell.lower())[0] in known]
+    return len(named) >= 2 and len(named) == len(set(named)) == len(cells)
 
 
 def _sides(found: Sequence[str], pair: str, where: str) -> tuple[str, str]:

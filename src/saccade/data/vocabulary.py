@@ -121,17 +121,21 @@ class Vocabulary:
 
     def go_on(self, text: str) -> list[int]:
         """The numbers of a text that follows another: no space is put before its first word."""
+        return self._plain([text])[0]
+
+    def _plain(self, texts: Sequence[str]) -> list[list[int]]:
+        """The numbers of several texts that follow others."""
         if self.kind == "characters":
-            return self.encode(text)
-        return self.tokenizer.encode(text, add_special_tokens=False).ids
+            return self.encode_all(texts)
+        found = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in found]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The numbers of several texts."""
         if self.kind == "characters":
             table = self._table
             return [[table.get(character, UNK) for character in text] for text in texts]
-        found = self.tokenizer.encode_batch([f" {text}" for text in texts], add_special_tokens=False)
-        return [encoding.ids for encoding in found]
+        return self._plain([f" {text}" for text in texts])
 
     def decode(self, numbers: Iterable[int]) -> str:
         """The text that `encode` made these of; marks are left out, whatever is no UTF-8 shows as �."""
@@ -159,6 +163,15 @@ class Vocabulary:
                 lengths.append(len(found))
         return Numbered(np.concatenate(parts), np.cumsum(lengths, dtype=np.int64))
 
+    def running(self, lines: Iterable[str]) -> Int32[np.ndarray, "total"]:
+        """One text that comes line by line, each with its end; only before the first a space may be put."""
+        parts: list[np.ndarray] = [np.empty(0, np.int32)]
+        stream = iter(lines)
+        parts += [np.array(self.encode(line), np.int32) for line in islice(stream, 1)]
+        for chunk in _chunks(stream):
+            parts += [np.array(found, np.int32) for found in self._plain(chunk)]
+        return np.concatenate(parts)
+
     def to_json(self) -> str:
         """What tokenizer.json holds, which Hugging Face's library reads as well."""
         return self.tokenizer.to_str(pretty=True) + "\n"
@@ -170,20 +183,21 @@ def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def learn(texts: Iterable[str], kind: str = "pairs", size: int = 0) -> Vocabulary:
+def learn(texts: Iterable[str], kind: str = "pairs", size: int = 0, lead: str = " ") -> Vocabulary:
     """Make a vocabulary of a text: the most frequent pieces, or all its characters.
 
     Args:
         size: How many entries with the marks; 0 means 8,000 byte pairs or fewer if there are no more, and
             all characters.
+        lead: What `encode` puts before a text; nothing, where the texts are lines of a running one.
     """
     check_word("the kind of vocabulary", kind, KINDS)
     if size:
         check_number("the size of the vocabulary", size, len(MARKS) + 1, MOST)
-    return _characters(texts, size) if kind == "characters" else _pairs(texts, size)
+    return _characters(texts, size) if kind == "characters" else _pairs(texts, size, lead)
 
 
-def _pairs(texts: Iterable[str], size: int) -> Vocabulary:
+def _pairs(texts: Iterable[str], size: int, lead: str) -> Vocabulary:
     library = _library()
     least = BYTES + len(MARKS)
     if size and size < least:
@@ -200,7 +214,7 @@ def _pairs(texts: Iterable[str], size: int) -> Vocabulary:
         initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    made.train_from_iterator((f" {text}" for text in texts), trainer)
+    made.train_from_iterator((f"{lead}{text}" for text in texts), trainer)
     found = made.get_vocab_size()
     if found == least:
         raise DataError("the text has no two bytes that follow each other; expected words; use characters")

@@ -5,12 +5,13 @@ have ended leave the batch, so that a long one does not cost the others' time.
 Shapes: b sentences, r of them not ended yet, w beams, v vocabulary.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int
@@ -69,18 +70,21 @@ def sample(
     top_k: int = 0,
     top_p: float = 1.0,
     seed: int = 0,
+    numbers: Sequence[int] | None = None,
 ) -> list[Sentence]:
-    """Words drawn by their probability; the same seed draws the same text, whatever else ends when.
+    """Words drawn by their probability; a text depends on its seed and number alone, not on its batch.
 
     Args:
         temperature: logits are divided by it; below 1 is bolder, above 1 wilder.
         top_k: only among so many likeliest words (Fan et al. 2018); 0 means all.
         top_p: only among the likeliest words that hold so much probability (Holtzman et al. 2020).
+        numbers: of the texts; by default their places. Texts of one source and other numbers differ.
     """
     check_number("temperature", temperature, 1e-3, 1e3)
     check_number("top_k", top_k, 0, 2**24)
     check_number("top_p", top_p, 1e-6, 1)
-    generator = torch.Generator().manual_seed(seed)
+    known = range(source.shape[0]) if numbers is None else numbers
+    chances = [np.random.default_rng([seed, number]) for number in known]
 
     def choose(log_p: Float[Tensor, "r v"], rows: Int[Tensor, "r"]) -> Int[Tensor, "r"]:
         p, words = (log_p.double() / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
@@ -89,15 +93,15 @@ def sample(
         if top_k:
             kept[:, top_k:] = False
         ladder = (p * kept).cumsum(-1)
-        chance = torch.rand(source.shape[0], 1, generator=generator, dtype=torch.float64).to(p.device)
-        place = torch.searchsorted(ladder, chance[rows] * ladder[:, -1:], right=True)
+        chance = p.new_tensor([[chances[row].random()] for row in rows.tolist()])
+        place = torch.searchsorted(ladder, chance * ladder[:, -1:], right=True)
         return words.gather(1, place.minimum((kept & (p > 0)).sum(-1, keepdim=True) - 1))[:, 0]
 
     return _follow(model, source, mask, marks, most, choose)
 
 
 @contextmanager
-def _resting(model: NextToken) -> Iterator[None]:
+def at_rest(model: NextToken) -> Iterator[None]:
     """No gradients and no dropout; afterwards the model is as it was."""
     training = isinstance(model, nn.Module) and model.training
     with torch.no_grad():
@@ -126,7 +130,7 @@ def _follow(
     choose: Choose,
 ) -> list[Sentence]:
     """One word after the other, one text a source."""
-    with _resting(model):
+    with at_rest(model):
         state, token = model.start(source, mask, marks.bos)
         rows = torch.arange(token.shape[0], device=token.device)
         texts: list[list[int]] = [[] for _ in rows]
@@ -195,7 +199,7 @@ def beam(
     """
     check_number("width", width, 1, 2**16)
     check_number("alpha", alpha, 0, 10)
-    with _resting(model):
+    with at_rest(model):
         state, token = model.start(source, mask, marks.bos)
         index = torch.arange(token.shape[0], device=token.device)
         rows, done = index.tolist(), [list[Sentence]() for _ in index]

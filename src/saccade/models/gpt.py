@@ -40,6 +40,7 @@ class GPTConfig:
     def __post_init__(self) -> None:
         for name, most in LIMITS.items():
             check_number(name, getattr(self, name), 1, most)
+        check_number("context", self.context, 2, LIMITS["context"])
         check_number("vocabulary", self.vocabulary, 1, 2**24)
         check_word("bend", self.bend, BENDS)
         check_word("position", self.position, POSITIONS)
@@ -121,14 +122,22 @@ class GPT(nn.Module):
             kept.append(pair)
         return Told(tokens, mask, tuple(kept))
 
+    def _later(self, state: Told) -> tuple[Numbers, Mask]:
+        """The later half of the texts that are full, and all of the others, each up to the last column."""
+        count = state.mask.sum(1, keepdim=True)
+        kept = torch.where(count < self.config.context, count, self.config.context // 2)
+        width = int(kept.max())
+        order = state.mask.byte().argsort(dim=1, stable=True)[:, state.mask.shape[1] - width :]
+        places = torch.arange(width, device=order.device)
+        return state.tokens.gather(1, order), places >= width - kept
+
     def step(self, state: Told, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], Told]:
         """The last row of `forward`, from what is kept of the rows before.
 
         A text that has filled the context goes on from its later half, read again as a text of its own.
         """
         if self.config.position == "learned" and int(state.mask.sum(1).max()) >= self.config.context:
-            half = self.config.context // 2
-            state = self._tell(state.tokens[:, -half:], state.mask[:, -half:])
+            state = self._tell(*self._later(state))
         tokens = torch.cat([state.tokens, token[:, None]], dim=1)
         mask = torch.cat([state.mask, torch.ones_like(token[:, None], dtype=torch.bool)], dim=1)
         weight = None if bool(mask.all()) else weight_of(mask)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saccade.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from saccade.errors import check_number, check_word
 from saccade.metrics.text import NOWHERE, BleuCounts, Exposure, by_place, corpus_bleu, perplexity
-from saccade.models.decode import Marks, Sentence, greedy
+from saccade.models.decode import Marks, Sentence, at_rest, greedy
 from saccade.models.sequence import NextToken
 from saccade.tasks.draw import uniform
 from saccade.tasks.rest import bare, resting
@@ -67,14 +67,15 @@ def smoothed_loss(
 def own_words(writer: NextToken, batch: Batch, share: float, seed: int) -> Int[Tensor, "b n"]:
     """`target_in` with a share of its words replaced by what the model itself would have written there.
 
-    The model writes word by word on what it has been given, its own words included. The choice of a word
-    has no gradient, so training on the result in one pass is training word by word.
+    The model writes word by word on what it has been given, its own words included, as it does in use:
+    without dropout, and no norm counts these words. The choice of a word has no gradient, so training on the
+    result in one pass is training word by word.
     """
     given, mask = batch["target_in"], batch["target_mask"]
     drawn = uniform("own words", seed, int(batch["epoch"]), batch["index"], given.shape[1])
     own = (drawn.to(given.device) < share) & mask
     columns = [given[:, 0]]
-    with torch.no_grad():
+    with at_rest(writer):
         state, _ = writer.start(batch["source"], batch.get("source_mask"), BOS)
         for t in range(1, given.shape[1]):
             log_p, state = writer.step(state, columns[-1])

@@ -3,6 +3,7 @@
 Shapes: b texts, n words, v vocabulary.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -105,14 +106,20 @@ def _longest(module: nn.Module, most: int = LONGEST) -> int:
 
 
 def _write(
-    module: nn.Module, source: Tensor, mask: Tensor | None, marks: Marks, most: int, how: Manner
+    module: nn.Module,
+    source: Tensor,
+    mask: Tensor | None,
+    marks: Marks,
+    most: int,
+    how: Manner,
+    numbers: Sequence[int] | None = None,
 ) -> list[list[Sentence]]:
     writer = cast(NextToken, module)
     if how.beams > 1:
         return beam(writer, source, mask, marks, most, width=how.beams, alpha=how.alpha)
     if how.temperature:
         drawn = sample(writer, source, mask, marks, most, temperature=how.temperature, top_k=how.top_k,
-                       top_p=how.top_p, seed=how.seed)  # fmt: skip
+                       top_p=how.top_p, seed=how.seed, numbers=numbers)  # fmt: skip
         return [[sentence] for sentence in drawn]
     return [[sentence] for sentence in greedy(writer, source, mask, marks, most)]
 
@@ -122,6 +129,16 @@ def _batches(numbers: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]
     order = sorted(range(len(numbers)), key=lambda i: -len(numbers[i]))
     for first in range(0, len(order), size):
         yield order[first : first + size]
+
+
+def _again(texts: Sequence[str]) -> list[int]:
+    """How often each text stood before: the number by which its draws differ from those of its equals."""
+    seen = Counter[str]()
+    found = []
+    for text in texts:
+        found.append(seen[text])
+        seen[text] += 1
+    return found
 
 
 def _told(sentence: Sentence, decode: Callable[[Sequence[int]], str]) -> Written:
@@ -149,12 +166,13 @@ def translations(
     for text, row in zip(texts, numbers, strict=True):
         check_length(text, len(row), longest)
     found: list[list[Written]] = [[] for _ in texts]
+    again = _again(texts)
     marks = Marks(bos=target.bos, eos=target.eos, pad=target.pad)
     with resting(module) as device:
         for chosen in _batches(numbers, batch):
             words, mask = (made.to(device) for made in padded([np.array(numbers[i]) for i in chosen]))
             most = min(how.most or 2 * words.shape[1] + 10, longest)
-            written = _write(module, words, mask, marks, most, how)
+            written = _write(module, words, mask, marks, most, how, [again[i] for i in chosen])
             for i, sentences in zip(chosen, written, strict=True):
                 found[i] = [_told(sentence, target.decode) for sentence in sentences]
     return found
@@ -185,11 +203,12 @@ def completions(
     begun = [text.rstrip(" ") if vocabulary.kind == "pairs" else text for text in texts]
     numbers = vocabulary.encode_all(begun)
     found: list[list[Written]] = [[] for _ in texts]
+    again = _again(texts)
     marks = Marks(bos=vocabulary.bos, eos=vocabulary.eos, pad=vocabulary.pad)
     with resting(module) as device:
         for chosen in _batches(numbers, batch):
             words, mask = (made.to(device) for made in padded([np.array(numbers[i]) for i in chosen]))
-            written = _write(module, words, mask, marks, how.most or 100, how)
+            written = _write(module, words, mask, marks, how.most or 100, how, [again[i] for i in chosen])
             for i, sentences in zip(chosen, written, strict=True):
                 row, spaced = numbers[i], len(begun[i]) < len(texts[i])
                 new = [_told(s, partial(_after, vocabulary, row)) for s in sentences]

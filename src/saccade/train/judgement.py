@@ -25,6 +25,8 @@ from saccade.tasks.writing import Manner, around, completions, fillings, transla
 from saccade.weights.text import SIDES, Spoken
 
 SHOWN = 12
+FEWEST = 3
+"""Tokens of a text to be scored on."""
 ENOUGH = 512
 """Sentences or windows by which the places of words are compared."""
 PLACES = 60
@@ -123,13 +125,14 @@ def context_of(spoken: Spoken) -> int:
 
 
 def _read(spoken: Spoken, part: Text) -> dict[str, Any]:
-    tokens, context = spoken.vocabulary.number(part).tokens, context_of(spoken)
-    if len(tokens) < 3:
-        raise DataError(f"the text has {len(tokens)} tokens; expected three or more to be scored on")
+    tokens, context = spoken.vocabulary.running(part), context_of(spoken)
+    if len(tokens) < FEWEST:
+        raise DataError(f"the text has {len(tokens)} tokens; expected {FEWEST} or more to be scored on")
     task = task_for(spoken, spoken.module)
     found = task.score(spoken.module, windows(tokens, context, 64))
     scores = {name: found[name] for name in ("perplexity", "loss", "accuracy")}
-    told: dict[str, Any] = {"scores": {**scores, "count": int(found["count"])}}
+    hidden = isinstance(spoken.module, BERT)
+    told: dict[str, Any] = {"scores": {**scores, "count": int(found["count"])}, "hidden": hidden}
     if isinstance(spoken.module, GPT):
         some = islice(windows(tokens, context, 64), ENOUGH // 64)
         told["exposure"] = _places(
@@ -154,7 +157,7 @@ def _completed(spoken: Spoken, part: Text) -> Iterable[dict[str, Any]]:
 
 def _filled(spoken: Spoken, part: Text) -> Iterable[dict[str, Any]]:
     for number, line in enumerate(_lines(part, 4)):
-        words = line.split()
+        words = line.replace(HOLE, "").split() or [line]
         hidden, word = _hole(words, number)
         while len(words) > 1 and len(around(spoken.vocabulary, hidden)) > context_of(spoken):
             words = words[: len(words) // 2]

@@ -12,6 +12,7 @@ from torch import nn
 from saccade.data.buckets import stream
 from saccade.data.text import Library, hold_out, open_text
 from saccade.data.windows import Windows, once
+from saccade.errors import DataError
 from saccade.models.text import Text
 from saccade.tasks.language import Language as Words
 from saccade.tasks.language import Tally
@@ -19,7 +20,7 @@ from saccade.tasks.task import Batch, Task
 from saccade.train import sinks, speaker
 from saccade.train.distributed import Team, current
 from saccade.train.evaluate import write_json
-from saccade.train.judgement import context_of, judge, task_for
+from saccade.train.judgement import FEWEST, context_of, judge, task_for
 from saccade.train.material import Say
 from saccade.train.recipe import Training, override
 from saccade.train.run import Run
@@ -113,7 +114,9 @@ def gather(recipe: TextRecipe, found: Library, data: dict[str, Any], tongue: Ton
     team.device(recipe.device)  # one that is not there is refused before a folder is made
     sinks.check(recipe.track)
     spoken, told = speaker.begin(recipe, tongue, lambda: speaker.learnt(recipe, team, lambda: found.train))
-    train, held = (spoken.vocabulary.number(part).tokens for part in (found.train, found.val))
+    train, held = (spoken.vocabulary.running(part) for part in (found.train, found.val))
+    if len(held) < FEWEST:
+        raise DataError(f"the text to validate on has {len(held)} tokens; expected {FEWEST} or more")
     windows = Windows(train, context_of(spoken), recipe.budget.batch, recipe.seed, team.part)
     material = Reading(recipe, spoken, windows, held, found, team)
     return Opened(material, data, told, files=Tongue(spoken.vocabulary).files)
@@ -125,7 +128,10 @@ def begin(asked: Asked) -> Opened:
     model = asked.model or (named[-1] if named else DEFAULT)
     found = open_text(asked.data)
     recipe, why = for_text(model, len(found.train))
+    chosen = recipe.words.kind
     recipe = override(recipe, [*asked.changes, f"model={model}"])
+    if recipe.words.kind != chosen:
+        why = "read letter by letter" if recipe.words.kind == "characters" else "read in pieces of words"
     found = hold_out(found, recipe.val)
     assert found.val is not None
     opened = gather(recipe, found, described(asked.data, recipe, found))

@@ -64,7 +64,8 @@ def learnt(recipe: TextRecipe, team: Team, target: Texts, source: Texts | None =
     words, files = recipe.words, dict[str, str]()
     if team.leads:
         if source is None or words.shared:
-            files = Tongue(learn(_all(source, target), words.kind, words.size)).files
+            lead = "" if recipe.task == "language" else " "
+            files = Tongue(learn(_all(source, target), words.kind, words.size, lead)).files
         else:
             files = Tongue(*(learn(texts(), words.kind, words.size) for texts in (target, source))).files
     return Tongue.of(team.told(files))

@@ -14,24 +14,35 @@ from saccade.train.recipe import Training
 from saccade.train.run import Run
 from saccade.train.state import latest
 from saccade.train.subject import Asked, Opened, Subject, describe
+from saccade.train.textrecipe import TASKS
 from saccade.train.translation import TRANSLATE
 from saccade.weights.atomic import new_folder, sweep
 from saccade.weights.files import read_json, write_text
 
 PAIRS = (".tsv", ".jsonl")
 """What a list of pictures and sentence pairs may both be."""
+PLAIN = (".txt", ".text", ".md")
 SUBJECTS: dict[str, Subject] = {"classify": CLASSIFY, "translate": TRANSLATE, "language": LANGUAGE}
 
 
 def task_of(data: str, model: str, changes: Sequence[str]) -> str:
-    """The task where none was asked for: the recipe's, else the model's, else language for a .txt file."""
+    """The task where none was asked for: the recipe's, else the model's, else language for a text."""
     set_to = {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in changes}
     if "task" in set_to:
         return set_to["task"]
     name = model or set_to.get("model", "")
     if is_text(name):
         return "language" if name.startswith(("gpt", "bert")) else "translate"
-    return "language" if data.removesuffix(".gz").endswith(".txt") else "classify"
+    return _kept(Path(name)) or ("language" if data.removesuffix(".gz").endswith(PLAIN) else "classify")
+
+
+def _kept(model: Path) -> str:
+    """The task of a model folder that was trained on text, ours or Hugging Face's."""
+    for name, field in (("model.json", "task"), ("config.json", "model_type")):
+        if (model / name).is_file():
+            found = str(read_json(model / name).get(field))
+            return {"gpt2": "language", "bert": "language"}.get(found, found if found in TASKS else "")
+    return ""
 
 
 def start(

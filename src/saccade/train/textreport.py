@@ -64,7 +64,8 @@ def _summary(record: Record, found: dict[str, Any], translates: bool) -> Html:
     scores = found.get("scores")
     inner = [soft(record.without("The final score", "evaluation.json"))]
     if isinstance(scores, dict):
-        inner = [_tiles(scores, translates), tag("p", *_honest(found, scores, translates), cls="note")]
+        tiles = _tiles(scores, translates, bool(found.get("hidden")))
+        inner = [tiles, tag("p", *_honest(found, scores, translates), cls="note")]
     return tag(
         "section",
         tag("h1", name(_title(record)), id="summary-title"),
@@ -105,10 +106,11 @@ def epochs(passed: float) -> str:
     return count(int(passed), "epoch") if passed == int(passed) else f"{passed:.4g} epochs"
 
 
-def _tiles(scores: dict[str, Any], translates: bool) -> Html:
+def _tiles(scores: dict[str, Any], translates: bool, hidden: bool) -> Html:
+    told = "of those that were hidden" if hidden else "after the true words before"
     tiles = [
         ("Perplexity", number(real(scores.get("perplexity"))), "as unsure as among so many words"),
-        ("Words right", percent(real(scores.get("accuracy"))), "after the true words before"),
+        ("Words right", percent(real(scores.get("accuracy"))), told),
         ("Loss", number(real(scores.get("loss"))), "nats a word; lower is better"),
     ]
     if translates:

@@ -49,8 +49,7 @@ class Pieces(Vocabulary):
         return sorted(number for number, token in added.items() if token.special)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        found = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in found]
+        return self._plain(texts)
 
     def decode(self, numbers: Iterable[int]) -> str:
         return self.tokenizer.decode([int(n) for n in numbers], skip_special_tokens=True)
@@ -66,6 +65,8 @@ def vocabulary(found: Mapping[str, bytes]) -> Vocabulary:
     made = make(found)
     pairs = type(made.model).__name__ == "BPE"
     if tuple(made.id_to_token(number) for number in range(len(MARKS))) == MARKS:
+        if pairs:
+            made.pre_tokenizer.add_prefix_space = False  # ours puts it; what was written for others says True
         return Vocabulary(made, "pairs" if pairs else "characters")
     return Pieces(made, "pairs" if pairs else "words")
 

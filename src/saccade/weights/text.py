@@ -198,7 +198,10 @@ def _their_files(vocabulary: Vocabulary) -> dict[str, bytes]:
     numbers["unk"] = next((n for w in UNKNOWN if (n := known.token_to_id(w)) is not None), -1)
     marks = {f"{name}_token": known.id_to_token(number) for name, number in numbers.items() if number >= 0}
     side = {"tokenizer_class": "PreTrainedTokenizerFast", **marks}
-    return {FILE: vocabulary.to_json().encode(), "tokenizer_config.json": _json(side).encode()}
+    told = json.loads(vocabulary.to_json())
+    if type(vocabulary) is Vocabulary and vocabulary.kind == "pairs":  # ours puts a space there
+        told["pre_tokenizer"]["add_prefix_space"] = True
+    return {FILE: _json(told).encode(), "tokenizer_config.json": _json(side).encode()}
 
 
 def _json(content: Mapping[str, Any]) -> str:
