@@ -79,7 +79,7 @@ def step(module: nn.Module, size: int) -> Once:
 
 
 class Loop:
-    """What one writes first: torch's cell and an attention in plain modules, on the weights of ours."""
+    """A plain loop: torch's cell and an attention in plain modules, on the weights of ours."""
 
     def __init__(self, model: Seq2Seq) -> None:
         self.model, decoder = model, model.decoder
@@ -94,10 +94,10 @@ class Loop:
         assert look is not None
         assert look.score is not None
         memory, state = self.model.encoder(source, mask)
-        h, word, words = state[0][0], torch.ones_like(source[:, 0]), []
+        h, word, words, keys = state[0][0], torch.ones_like(source[:, 0]), [], look.key(memory)
         for _ in range(most):
             x = decoder.words(word)
-            energy = look.score((look.query(h)[:, None] + look.key(memory)).tanh())[..., 0]
+            energy = look.score((look.query(h)[:, None] + keys).tanh())[..., 0]
             p = energy.masked_fill(~mask, -torch.inf).softmax(-1)
             told = (p[:, None] @ memory)[:, 0]
             h = self.cell(torch.cat([x, told], dim=-1), h)

@@ -318,6 +318,11 @@ def test_a_text_without_words_is_refused(tmp_path, rows, words):
         text.open_text(str(write(tmp_path / "t.txt", rows)))
 
 
+def test_the_last_of_two_lines_is_held_out(tmp_path):
+    found = text.hold_out(text.open_text(str(write(tmp_path / "t.txt", ["hi", "you"]))))
+    assert (list(found.train), list(found.val)) == (["hi\n"], ["you\n"])
+
+
 def test_a_single_line_cannot_be_parted(tmp_path):
     with pytest.raises(DataError, match="is a single line, so none can be held out"):
         text.hold_out(text.open_text(str(write(tmp_path / "t.txt", ["a"]))))

@@ -90,6 +90,10 @@ def test_what_cannot_be_asked_is_told(tmp_path, model):
         (("embed", path, "--query", "zebra"), "vectors is named zebra"),
         (("embed", path, "photos"), "whose words are in its folder; leave out DATA"),
         (("embed", path, "--split", "val"), "the side is 'val'"),
+        (
+            ("embed", path, "--index", "faiss", "--set", "x=1"),
+            "given was --index, --set, which only pictures have",
+        ),
         (("embed", model), "no DATA was given"),
     ):
         done = run(*words_)

@@ -329,6 +329,7 @@ REFUSALS = [
     (["--probe", "--model", "nowhere"], 4, "there is no model at"),
     (["--probe", "--model", "weights", "--folds", "3"], 2, "--probe and --folds were both given"),
     (["--probe", "--model", "weights", "--minutes", "3"], 2, "--probe and --minutes were both given"),
+    (["--minutes", "0"], 2, "minutes is 0.0; expected a number from 0.01"),
 ]
 
 

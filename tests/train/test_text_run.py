@@ -174,6 +174,7 @@ def test_two_vocabularies_are_kept_where_they_are_not_shared(place, tmp_path):
     [
         ("book.txt", "", [], "language"),
         ("book.txt.gz", "", [], "language"),
+        ("book.md", "", [], "language"),
         ("pairs.tsv", "seq2seq_gru", [], "translate"),
         ("pairs.tsv", "", ["model=transformer_small"], "translate"),
         ("pairs.tsv", "", [], "classify"),
@@ -184,6 +185,20 @@ def test_two_vocabularies_are_kept_where_they_are_not_shared(place, tmp_path):
 )
 def test_the_task_is_the_recipe_s_or_the_model_s_or_that_of_a_text(data, model, changes, task):
     assert start.task_of(data, model, changes) == task
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task"),
+    [
+        ("model.json", {"task": "translate"}, "translate"),
+        ("config.json", {"model_type": "gpt2"}, "language"),
+        ("model.json", {"task": "classify"}, "classify"),
+        ("config.json", {"model_type": "vit"}, "classify"),
+    ],
+)
+def test_the_task_of_a_model_folder_is_that_of_its_training(name, content, task, tmp_path):
+    (tmp_path / name).write_text(json.dumps(content))
+    assert start.task_of("data", str(tmp_path), []) == task
 
 
 def test_recipes_follow_the_model_and_the_amount_of_text():
