@@ -9,7 +9,7 @@ from spoken import KINDS, SIZES, WORDS, folder, speaker
 from terminal import run
 
 from saccade.data.vocabulary import learn
-from saccade.explain.embedding.words import contrast, is_word, mapped, one_hot, table, words
+from saccade.explain.embedding.words import Words, contrast, is_word, mapped, one_hot, table, words
 from saccade.models.gpt import GPT, GPTConfig
 from saccade.weights.text import Spoken, write
 
@@ -35,6 +35,17 @@ def test_the_right_word_solves_an_analogy(royal):
     assert set(PLACES) <= set(found.names)
     assert found.analogy("man", "king", "woman")[0].name == "queen"
     assert found.near("king", 1)[0].name in ("queen", "man")
+
+
+def test_the_words_of_the_notes_are_nearest_to_their_like():
+    vectors = np.array([[0.2, 0.5, -0.1], [0.3, 0.4, -0.2], [0.6, -0.1, 0.9], [0.5, -0.2, 0.8]], np.float32)
+    names = ["cat", "dog", "apple", "orange"]
+    found = Words(names, np.arange(4), vectors, 4)
+    assert [found.near(name, 1)[0].name for name in names] == ["dog", "cat", "orange", "apple"]
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    alike = unit @ unit.T
+    assert alike[[0, 2], [1, 3]] == pytest.approx([0.949, 0.993], abs=5e-4)
+    assert alike[:2, 2:].max() < -0.02
 
 
 def test_only_whole_words_are_named(royal):
@@ -92,7 +103,7 @@ def test_what_cannot_be_asked_is_told(tmp_path, model):
         (("embed", path, "--split", "val"), "the side is 'val'"),
         (
             ("embed", path, "--index", "faiss", "--set", "x=1"),
-            "given was --index, --set, which only pictures have",
+            "given was --index, --set, which only",
         ),
         (("embed", model), "no DATA was given"),
     ):
