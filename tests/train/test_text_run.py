@@ -156,7 +156,7 @@ def test_a_model_of_a_run_is_a_model_to_start_from(place, whole, tmp_path):
     )
     assert run.material.spoken.vocabulary.to_json() == load(whole["translate"].folder).vocabulary.to_json()
     with pytest.raises(UsageError, match=r"the task is language, but .* is a model to translate"):
-        start.start(str(place / "book.txt"), before, tmp_path / "other", quiet=True)
+        start.start(str(place / "book.txt"), before, tmp_path / "other", quiet=True, task="language")
 
 
 def test_two_vocabularies_are_kept_where_they_are_not_shared(place, tmp_path):
