@@ -116,8 +116,8 @@ def at_rest(model: NextToken) -> Iterator[None]:
 
 def _step(model: NextToken, state: Any, token: Tensor, marks: Marks) -> tuple[Tensor, Any]:
     log_p, state = model.step(state, token)
-    if marks.unwritten:
-        log_p = log_p.index_fill(1, torch.tensor(marks.unwritten, device=log_p.device), -torch.inf)
+    for number in marks.unwritten:
+        log_p[:, number] = -torch.inf
     return log_p, state
 
 
@@ -134,21 +134,30 @@ def _follow(
         state, token = model.start(source, mask, marks.bos)
         rows = torch.arange(token.shape[0], device=token.device)
         texts: list[list[int]] = [[] for _ in rows]
-        log_ps, ended = torch.zeros(len(texts), dtype=torch.float64), [False for _ in rows]
+        log_ps, ended = (
+            torch.zeros(len(texts), dtype=torch.float64, device=token.device),
+            [False for _ in rows],
+        )
+        alive, score = rows.tolist(), log_ps
         for _ in range(most):
             log_p, state = _step(model, state, token, marks)
             token = choose(log_p, rows)
-            log_ps[rows.cpu()] += log_p.gather(1, token[:, None])[:, 0].double().cpu()
-            goes_on = token != marks.eos
-            for row, word, on in zip(rows.tolist(), token.tolist(), goes_on.tolist(), strict=True):
-                ended[row] = not on
-                if on:
-                    texts[row].append(word)
-            if not goes_on.all():
-                left = goes_on.nonzero()[:, 0]
-                if not left.numel():
+            score = score + log_p.gather(1, token[:, None])[:, 0]
+            words = token.tolist()
+            left = [i for i, word in enumerate(words) if word != marks.eos]
+            for i in left:
+                texts[alive[i]].append(words[i])
+            if len(left) < len(alive):
+                log_ps[rows] = score
+                for row, word in zip(alive, words, strict=True):
+                    ended[row] = word == marks.eos
+                alive = [alive[i] for i in left]
+                if not alive:
                     break
-                rows, token, state = rows[left], token[left], state.reorder(left)
+                places = torch.tensor(left, device=token.device)
+                rows, token, score = rows[places], token[places], score[places]
+                state = state.reorder(places)
+        log_ps[rows] = score
     return [Sentence(tuple(t), p, e) for t, p, e in zip(texts, log_ps.tolist(), ended, strict=True)]
 
 

@@ -180,9 +180,10 @@ class Decoder(nn.Module):
     ) -> tuple[State, Float[Tensor, "b 1 m"]]:
         """One word: the new state, and where it looked (everywhere alike without attention)."""
         config, cell = self.config, self.recurrent.cell
-        p = memory.hidden[:, None].softmax(-1)
         if self.look is not None and config.context == "additive":
             p = self.look(state[0][-1, :, None], memory)
+        else:
+            p = memory.hidden[:, None].softmax(-1)
         if config.context in ("every", "additive"):
             heard = heard + (p @ memory.heard)[:, 0]
         if config.feed:
@@ -192,12 +193,13 @@ class Decoder(nn.Module):
             w = self.recurrent.weights(i)
             heard = w.hear(F.dropout(after[-1][0], self.recurrent.dropout, self.training)) if i else heard
             after.append(cell.step(heard, tuple(s[i] for s in state), w))
-        state = tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+        stacked = torch.stack if config.layers > 1 else lambda parts: parts[0][None]
+        state = tuple(stacked(parts) for parts in zip(*after, strict=True))
         if self.look is not None and config.context != "additive":
             p = self.look(state[0][-1, :, None], memory)
         return state, p
 
-    def hear(self, words: Float[Tensor, "b n w"]) -> Float[Tensor, "b n g"]:
+    def hear(self, words: Float[Tensor, "*n w"]) -> Float[Tensor, "*n g"]:
         """What the first cell's gates hear of the words alone."""
         w = self.recurrent.weights(0)
         return F.linear(words, w.weight_ih[:, : self.config.width], w.bias_ih)
@@ -276,9 +278,8 @@ class Seq2Seq(nn.Module):
         return Spoken(memory, state, made), source.new_full((source.shape[0],), bos)
 
     def step(self, state: Spoken, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], Spoken]:
-        words = self.decoder.dropout(self.decoder.words(token))[:, None]
-        heard, memory = self.decoder.hear(words)[:, 0], state.memory
-        after, p = self.decoder.advance(heard, state.state, memory, state.made)
-        made = self.decoder.make(after[0][-1, :, None], p @ memory.values, words)[:, 0]
+        words, memory = self.decoder.dropout(self.decoder.words(token)), state.memory
+        after, p = self.decoder.advance(self.decoder.hear(words), state.state, memory, state.made)
+        made = self.decoder.make(after[0][-1, :, None], p @ memory.values, words[:, None])[:, 0]
         log_p = self.decoder.read(made).log_softmax(-1)
         return log_p, replace(state, state=after, made=made)

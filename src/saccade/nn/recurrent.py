@@ -57,9 +57,9 @@ def lstm(x: Float[Tensor, "b g"], state: State, w: Weights) -> State:
 def gru(x: Float[Tensor, "b g"], state: State, w: Weights) -> State:
     """Keep a part z of the state; the rest is the candidate, which sees a part r of the old state."""
     (h,) = state
-    new, old = x.chunk(3, dim=-1), w.recall(h).chunk(3, dim=-1)
-    r, z = ((a + b).sigmoid() for a, b in zip(new[:2], old[:2], strict=True))
-    candidate = (new[2] + r * old[2]).tanh()
+    gates, seen = 2 * h.shape[-1], w.recall(h)
+    r, z = (x[:, :gates] + seen[:, :gates]).sigmoid().chunk(2, dim=-1)
+    candidate = (x[:, gates:] + r * seen[:, gates:]).tanh()
     return (candidate + z * (h - candidate),)
 
 
