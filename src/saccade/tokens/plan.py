@@ -2,7 +2,7 @@
 
 from saccade.errors import UsageError, check_word
 from saccade.models.hybrid import Hybrid
-from saccade.models.loop import LoopConfig, Looped
+from saccade.models.loop import LoopConfig, Looped, vit_of
 from saccade.models.vit import ViT
 from saccade.tokens.cost import macs
 from saccade.tokens.merge import MergedConfig, constant, merge
@@ -33,10 +33,15 @@ def planned(vit: ViT, how: str, keep: float, seed: int = 0) -> Looped:
 
 
 def like(vit: ViT, keep: float) -> int:
-    """How many patches a block has to merge to cost what dropping costs at `keep`, as nearly as it can."""
+    """How many patches a block has to merge to cost what dropping costs at `keep`, as nearly as it can.
+
+    None if dropping saves nothing: matches cost a little, and some that pay for themselves could be found.
+    """
     base = vit.hybrid if isinstance(vit, Hybrid) else vit.config
     depth, patches = vit.config.depth, vit.config.grid[0] * vit.config.grid[1]
     aim = macs(PrunedConfig(vit=base, keep=keep, places=usual_places(depth), by="random"))
+    if aim >= macs(base):
+        return 0
 
     def cost(rate: int) -> int:
         return macs(MergedConfig(vit=base, rates=constant(depth, rate)))
@@ -48,13 +53,42 @@ def like(vit: ViT, keep: float) -> int:
     return min((low, high), key=lambda rate: abs(cost(rate) - aim))
 
 
+def rates(config: MergedConfig) -> tuple[int, ...]:
+    """How many patches each block really merges: no more than half of those that are left."""
+    height, width = vit_of(config).grid
+    left, found = height * width, []
+    for rate in config.rates:
+        found.append(min(rate, left // 2))
+        left -= found[-1]
+    return tuple(found)
+
+
+def saves(config: LoopConfig) -> bool:
+    """Whether a model computes less by a plan than without it."""
+    return macs(config) < macs(config.vit)
+
+
+def check_saving(config: LoopConfig) -> None:
+    """Refuse a plan by which a model computes no less: it would be trained or written for nothing."""
+    if not saves(config):
+        vit = vit_of(config)
+        blocks = f"{vit.depth} block{'s' if vit.depth > 1 else ''}"
+        raise UsageError(
+            f"the plan ({told(config)}) saves nothing in a model of {blocks} and a grid of "
+            f"{vit.grid[0]} x {vit.grid[1]} patches ({macs(config.vit):,} multiply-accumulates before, "
+            f"{macs(config):,} after); give a smaller share, or a model with more blocks or patches"
+        )
+
+
 def told(config: LoopConfig) -> str:
     """A plan in words."""
     if isinstance(config, PrunedConfig):
+        if not config.places:
+            return "keep all patches in every block"
         by = {"predictor": "by what it has learnt", "attention": "by attention", "random": "at random"}
         where = ", ".join(str(place + 1) for place in config.places)
         return f"keep {config.keep:.3g} at block {where}, {by[config.by]}"
     assert isinstance(config, MergedConfig)
-    rates = config.rates
-    each = f"{rates[0]}" if len(set(rates)) == 1 else f"{rates[0]} down to {rates[-1]}"
+    merged = rates(config)
+    each = f"{merged[0]}" if len(set(merged)) == 1 else f"{merged[0]} down to {merged[-1]}"
     return f"merge {each} patches a block"
