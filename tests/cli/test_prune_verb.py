@@ -1,6 +1,8 @@
 """`saccade prune` as a newcomer types it: learnt, by a rule, for a speed; and what it refuses."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from terminal import run
 from trees import tree
 
 import saccade
+from saccade import values
 from saccade.api import Model
 from saccade.data.transform import Preprocess
 from saccade.models.names import config
@@ -16,6 +19,7 @@ from saccade.models.vit import ViT, ViTConfig
 from saccade.tokens.merge import Merged
 from saccade.tokens.prune import Pruned
 from saccade.train import search, slim
+from saccade.train.recipe import Recipe
 
 QUICK = ["--set", "budget.epochs=1", "--set", "budget.batch=8", "--set", "workers=0"]
 TINY = ViTConfig(image=(16, 16), patch=2, width=24, depth=4, heads=3, hidden=48, classes=2)
@@ -144,6 +148,55 @@ def test_a_place_where_no_folder_can_be_made_is_refused_before_any_work(place, w
         assert done.code == 2
         assert "choose another" in done.err
         assert "takes" not in done.err, "it was measured"
+
+
+@pytest.mark.parametrize("words", ["drop", "merge", "attention", "random"])
+def test_a_plan_that_saves_nothing_is_refused_before_any_work(place, words, tmp_path, monkeypatch):
+    shallow = ViT(replace(TINY, depth=1))
+    Model(shallow, Preprocess(size=(16, 16), fit="squash"), ["dog", "cat"]).save(tmp_path / "shallow")
+    monkeypatch.setattr(slim, "right_of", None)
+    out = ("--how", words, "--out", tmp_path / "x")
+    done = run("prune", tmp_path / "shallow", place / "pictures", "--keep", "0.5", *out)
+    assert (done.code, done.out) == (2, "")
+    assert "saves nothing in a model of 1 block and a grid of 8 x 8 patches" in done.err
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_block_that_was_named_is_where_patches_are_dropped(place):
+    done = run("prune", place / "dense", place / "pictures", "--keep", "0.5", "--set", "places=[7]", *QUICK)
+    assert (done.code, done.out) == (2, "")
+    assert "places are (7,); expected rising numbers of blocks from 0 to 3" in done.err
+
+
+def test_a_speed_is_written_with_what_was_asked_for_and_scored_on_other_pictures(
+    place, tmp_path, monkeypatch
+):
+    """Times are made up: a model with fewer tokens is twice as fast."""
+    monkeypatch.setattr(search, "race", lambda modules, *_: [[2.0] * 9, [1.0] * 9][: len(modules)])
+    seen = []
+    scored = search.right_of
+    monkeypatch.setattr(search, "right_of", lambda *given: seen.append(given[2]) or scored(*given))
+    out = ("--out", tmp_path / "x", "--json")
+    done = run("prune", place / "dense", place / "pictures", "--speed-up", "1.3", *out)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["wanted"], [each["ratio"] for each in found["speeds"]]) == (1.3, [2.0])
+    assert found["split"] == "other test"
+    assert 0 < len(seen[0]) == 8 - found["pictures"] < 8
+    assert f"chosen on {len(seen[0])} pictures, and is scored on {found['pictures']} others" in done.err
+    shutil.copytree(place / "dense", tmp_path / "run")
+    (tmp_path / "run/recipe.json").write_text(json.dumps(values.to_json(Recipe())))
+    (tmp_path / "run/data.json").write_text("{}")
+    out = ("--out", tmp_path / "y", "--json")
+    done = run("prune", tmp_path / "run", place / "pictures", "--speed-up", "1.3", *out)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["split"], found["pictures"]) == ("test", 8), (
+        "what the training held back was there to choose"
+    )
+    assert {seen[1].name(i).split("/")[0] for i in range(len(seen[1]))} == {"train"}
+    assert len(seen[1]) < 24
 
 
 def test_a_target_that_cannot_be_met_tells_what_could_be_reached(place):

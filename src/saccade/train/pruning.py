@@ -9,17 +9,20 @@ from typing import Any
 
 from saccade import values
 from saccade.data.collection import Collection
+from saccade.data.images import Images
 from saccade.data.open import open_images
 from saccade.errors import SaccadeError, UsageError
+from saccade.models.hybrid import Hybrid
 from saccade.models.loop import Looped
 from saccade.models.vit import ViT
-from saccade.tokens.plan import planned, prunable
+from saccade.tokens.plan import check_saving, planned, prunable
+from saccade.tokens.prune import PrunedConfig, usual_places
 from saccade.train import slim, slim_told, start
 from saccade.train.model import as_known
 from saccade.train.pictures import Source
-from saccade.train.recipe import Recipe, typed
+from saccade.train.recipe import Recipe, override, typed
 from saccade.train.run import Run
-from saccade.train.search import made, search
+from saccade.train.search import ENOUGH, made, search
 from saccade.train.slim import Beside
 from saccade.weights.atomic import new_folder
 from saccade.weights.files import write_text
@@ -48,9 +51,17 @@ def learn(
     model: str, data: str, keep: float, out: Path | None, changes: Sequence[str], kind: str = "auto"
 ) -> Run:
     """A training about to begin, in which the model learns which patches matter, taught by itself."""
-    prunable(load(locate(model)).module)
+    vit = prunable(load(locate(model)).module)
+    base = vit.hybrid if isinstance(vit, Hybrid) else vit.config
+    where = _places(changes) or usual_places(vit.config.depth)
+    check_saving(PrunedConfig(vit=base, keep=keep, places=where))
     usual = [*_inherited(model), "droppath=0", "optim.lr=1e-4", f"teacher={model}", *changes]
     return start.start(data, model, place(model, out), [*_epochs(data, kind), *usual, f"keep={keep}"], kind)
+
+
+def _places(changes: Sequence[str]) -> tuple[int, ...]:
+    """Where patches are to be dropped, if that was typed."""
+    return override(Recipe(), [text for text in changes if text.partition("=")[0].strip() == "places"]).places
 
 
 def _epochs(data: str, kind: str) -> list[str]:
@@ -83,7 +94,9 @@ def untrained(model: str, data: str, how: str, keep: float, out: Path | None, ki
     check_place(place(model, out))
     loaded, found = _opened(model, data, kind)
     slimmed = planned(prunable(loaded.module), how, keep)
-    return _written(model, loaded, slimmed, _measured(model, loaded, slimmed, found), out)
+    check_saving(slimmed.loop)
+    split, images = slim.unseen(found)
+    return _written(model, loaded, slimmed, _measured(model, loaded, slimmed, images, split), out)
 
 
 def chosen(
@@ -97,31 +110,52 @@ def chosen(
 ) -> Path | None:
     """The model by the plan that reaches a speed and answers best; None if the dense one reaches it."""
     check_place(place(model, out))
-    loaded, found = _opened(model, data, kind)
+    loaded, found = _opened(model, data, kind, chooses=True)
     vit = prunable(loaded.module)
-    best = search(vit, loaded.preprocess, slim.unseen(found)[1], wanted, batch, say)
+    choosing, split, images = slim.apart(found, ENOUGH)
+    best = search(vit, loaded.preprocess, choosing, wanted, batch, say)
     if best is None:
         return None
-    slimmed = made(vit, best.config)
-    measured = _measured(model, loaded, slimmed, found, (batch,))
-    told = replace(measured, predicted=best.predicted, wanted=best.ratio)
+    say(_parted(len(choosing), len(images), choosing is images))
+    slimmed = made(vit, best.tried.config)
+    measured = _measured(model, loaded, slimmed, images, split, ())
+    told = replace(measured, speeds=(best.speed,), predicted=best.tried.predicted, wanted=best.aim)
     return _written(model, loaded, slimmed, told, out)
 
 
-def _opened(model: str, data: str, kind: str) -> tuple[Loaded, Collection]:
+def _parted(some: int, others: int, same: bool) -> str:
+    if same:
+        return (
+            f"note: {others} unseen pictures are too few to choose on some and score on others; the score is "
+            f"of those that the plan was chosen on, and may be too good"
+        )
+    return f"the plan was chosen on {min(some, ENOUGH):,} pictures, and is scored on {others:,} others"
+
+
+def _opened(model: str, data: str, kind: str, chooses: bool = False) -> tuple[Loaded, Collection]:
+    """The model and its pictures, with what its training held back if those of test are not enough.
+
+    Args:
+        chooses: whether others are needed beside those of test.
+    """
     loaded, source = load(locate(model)), Source(data=data, kind=kind)
     prunable(loaded.module)
-    recipe = _recipe(model) or Recipe()
-    found = open_images(data, kind)
-    known = as_known(found, model)
-    return loaded, source.part(known, recipe) if found.test is None else known
+    recipe = _recipe(model)
+    found = as_known(open_images(data, kind), model)
+    if found.test is not None and (recipe is None or not chooses):
+        return loaded, found
+    return loaded, source.part(found, recipe or Recipe())
 
 
 def _measured(
-    model: str, loaded: Loaded, slimmed: Looped, found: Collection, batches: Sequence[int] = slim.BATCHES
+    model: str,
+    loaded: Loaded,
+    slimmed: Looped,
+    images: Images,
+    split: str,
+    batches: Sequence[int] = slim.BATCHES,
 ) -> Beside:
     assert isinstance(loaded.module, ViT)
-    split, images = slim.unseen(found)
     return slim.compare(loaded.module, slimmed, loaded.preprocess, images, split, model, batches)
 
 

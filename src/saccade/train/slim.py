@@ -11,6 +11,7 @@ from torch import nn
 from saccade.data.collection import Collection
 from saccade.data.images import Images
 from saccade.data.loader import scoring
+from saccade.data.split import stratified
 from saccade.data.transform import Preprocess
 from saccade.errors import DataError
 from saccade.models.build import config_of
@@ -127,6 +128,23 @@ def right_of(
 def unseen(found: Collection) -> tuple[str, Images]:
     """The pictures to be scored on, and which split they are: test if there is one, else val, else train."""
     return next((name, found.splits[name]) for name in ("test", "val", "train") if name in found.splits)
+
+
+def apart(found: Collection, enough: int) -> tuple[Images, str, Images]:
+    """Pictures to choose on, and others to be scored on, with what these are called.
+
+    Val and test where both are there; else what is unseen is parted: `enough` to choose on, at most half. If
+    there are too few for that, all are used for both, and their name says so.
+    """
+    split, images = unseen(found)
+    if split == "test" and found.val is not None:
+        return found.val, split, images
+    share = min(0.5, max(enough / len(images), 0.001))
+    keys = ~images.keys()  # not the hashes by which they were held out
+    others, some = stratified(images.labels, share, 0, keys=keys)
+    if not len(others) or not len(some):
+        return images, f"twice used {split}", images
+    return images.take(some), f"other {split}", images.take(others)
 
 
 def compare(
