@@ -143,7 +143,8 @@ def families(vit: ViT) -> list[list[LoopConfig]]:
     step = max(1, most // 24)
     for schedule in (constant, decreasing):
         plans = [MergedConfig(vit=base, rates=schedule(depth, r)) for r in range(step, most + 1, step)]
-        line: list[LoopConfig] = list({rates(plan): plan for plan in reversed(plans)}.values())[::-1]
+        differing = {rates(plan): plan for plan in reversed(plans)}
+        line: list[LoopConfig] = [*reversed(differing.values())]
         if line not in found:  # both are the same in a model of one block
             found.append(line)
     return found
