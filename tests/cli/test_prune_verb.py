@@ -12,13 +12,14 @@ from trees import tree
 import saccade
 from saccade import values
 from saccade.api import Model
+from saccade.cli import prune as verb
 from saccade.data.transform import Preprocess
 from saccade.models.names import config
 from saccade.models.resnet import ResNet
 from saccade.models.vit import ViT, ViTConfig
 from saccade.tokens.merge import Merged
 from saccade.tokens.prune import Pruned
-from saccade.train import search, slim
+from saccade.train import search, slim, slim_told
 from saccade.train.recipe import Recipe
 
 QUICK = ["--set", "budget.epochs=1", "--set", "budget.batch=8", "--set", "workers=0"]
@@ -212,3 +213,12 @@ def test_a_target_that_the_dense_model_meets_changes_nothing(place):
     assert (done.code, done.out.strip()) == (0, str(place / "dense"))
     assert "the dense model is that fast already" in done.err
     assert not (place / "none").exists()
+
+
+def test_a_large_loss_is_worth_a_note(tmp_path, capsys):
+    counts = {"pictures": 10, "dense_right": 9, "same": 2, "dense_macs": 100, "macs": 10}
+    found = slim.Beside(plan="keep 0.1", dense="run", split="test", right=2, tokens=(5,), speeds=(), **counts)
+    for right, noted in ((2, True), (9, False)):
+        slim_told.write(tmp_path, replace(found, right=right))
+        verb._tell(tmp_path, as_json=False)
+        assert ("note: 70 points were lost" in capsys.readouterr().err) == noted

@@ -13,6 +13,8 @@ from saccade.errors import UsageError, check_number, check_word
 from saccade.weights.look import locate
 
 HOW = ("drop", "merge", "attention", "random")
+MUCH = 0.1
+"""A loss of accuracy that is worth a note."""
 
 
 def prune(
@@ -108,6 +110,11 @@ def _tell(folder: Path, as_json: bool) -> None:
         typer.echo(json.dumps({"folder": str(folder), **slim_told.described(found)}, indent=2))
         return
     _say(f"{found.plan}\n{table(slim_told.rows(found), right=(1, 2))}")
+    if found.lost > MUCH:
+        _say(
+            f"note: {100 * found.lost:.0f} points were lost; ask for less speed, or go on training with "
+            f"`saccade train DATA --model {folder}`"
+        )
     typer.echo(folder)
 
 
