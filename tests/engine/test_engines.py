@@ -5,22 +5,26 @@ import subprocess
 import sys
 from functools import partial
 
+import jaxtyping
 import numpy as np
 import pytest
 from graphs import make
 
+from saccade.api import Model
 from saccade.data.transform import Preprocess
 from saccade.engine import choose
 from saccade.engine.compiled import Compiled
 from saccade.engine.eager import Eager
 from saccade.engine.engine import NAMES, PACKAGES, Engine, check_installed, installed, softmax
-from saccade.engine.folder import engine_for, exported
+from saccade.engine.export import fewest
+from saccade.engine.folder import digest, engine_for, exported, read_of
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
 from saccade.engine.quantize import quantize
 from saccade.engine.rounding import compensated, even, inverse, losses, round_weights
 from saccade.engine.write import write, write_graph
 from saccade.errors import ModelError, UsageError
+from saccade.tokens.merge import merge
 from saccade.weights.load import Loaded
 from saccade.weights.load import write as write_model
 
@@ -142,11 +146,101 @@ def test_a_run_is_drawn_once_for_engines_without_torch(tmp_path, cache):
     assert graph.stat().st_mtime_ns == before
 
 
+def digest_of(path):
+    return digest(read_of(path))
+
+
+@pytest.mark.parametrize(
+    "name", ["S_16.npz", "model-00002-of-00002.safetensors", "config.json", "model.json"]
+)
+def test_models_that_differ_in_any_file_that_is_read_have_digests_of_their_own(name, tmp_path):
+    for folder, content in (("a", b"one"), ("b", b"two"), ("c", b"two")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "model.safetensors.index.json").write_bytes(b"{}")
+        (tmp_path / folder / name).write_bytes(content)
+        (tmp_path / folder / "results.csv").write_text(folder)
+    a, b, c = (digest_of(tmp_path / folder) for folder in "abc")
+    assert a != b == c
+
+
+def test_a_file_is_known_by_what_describes_it_too(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "config.json").write_text("1")
+    before = digest_of(tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("2")
+    assert digest_of(tmp_path / "model.safetensors") != before
+
+
+def test_a_changed_config_does_not_get_the_graph_of_the_old_one(tmp_path, cache):
+    folder = Model(make("vit"), PREPROCESS, list("abcde")).save(tmp_path / "run", "hf")
+    before = choose.open_engine(folder, "onnx").run(pixels())
+    told = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**told, "layer_norm_eps": 0.1}))
+    after = choose.open_engine(folder, "onnx").run(pixels())
+    assert np.abs(after - before).max() > 1e-3
+    assert np.abs(after - choose.open_engine(folder, "eager").run(pixels())).max() < 1e-4
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    write_model(tmp_path / "run", make("vit"), PREPROCESS, list("abcde"))
+    for name in ("onnx", "openvino"):
+        engine = choose.open_engine(tmp_path / "run", name)
+        assert np.abs(engine.run(pixels()) - Eager(make("vit")).run(pixels())).max() < 1e-4
+
+
+def test_two_that_draw_one_graph_at_once_do_not_meet(tmp_path):
+    (tmp_path / "m.partial").mkdir()
+    write_graph(tmp_path / "m.onnx", make("vit"), PREPROCESS, [])
+    assert {path.name for path in tmp_path.iterdir()} == {"m.partial", "m.onnx"}
+
+
+def test_a_model_that_is_damaged_is_told_as_such_by_whoever_chooses(cache, capsys):
+    def damaged(name):
+        raise ModelError(f"{name} cannot read it")
+
+    def weak():
+        raise RuntimeError("no such instruction")
+
+    makers = {"openvino": weak, "onnx": partial(damaged, "onnx"), "eager": partial(damaged, "eager")}
+    with pytest.raises(ModelError, match="onnx cannot read it"):
+        choose.fastest(makers, pixels(), "word")
+    (cache / "engines").mkdir(parents=True)
+    (cache / "engines" / "word.json").write_text('{"onnx": [0.2, 0.03]}')
+    with pytest.raises(ModelError, match="onnx cannot read it"):
+        choose.fastest(makers, pixels(), "word")
+    with pytest.raises(UsageError, match="openvino: no such instruction; install another"):
+        choose.fastest({"openvino": weak}, pixels(), "word")
+
+
+def test_a_merged_model_with_too_few_patches_is_no_program_of_torchs(tmp_path):
+    assert fewest(make("vit")) == 1
+    assert fewest(make("vit merged")) == 3 + 2 * 3 + 3
+    assert fewest(make("rotary merged")) == 6 + 2 * 3 + 3
+    with pytest.raises(
+        UsageError, match=r"has 16 patches and merges so many that torch\.export needs 20; me"
+    ):
+        write(tmp_path / "out", Loaded(merge(make("vit"), (7, 5, 0)), PREPROCESS, []), "torch")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_merged_model_that_uses_up_few_patches_is_a_program_of_torchs(tmp_path, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its sizes are symbols, not int
+    module = merge(make("vit"), (6, 1, 1))
+    verdict = write(tmp_path / "out", Loaded(module, PREPROCESS, []), "torch")
+    assert verdict.difference < 1e-4
+    assert verdict.sizes == 5
+
+
 def test_an_engine_that_is_not_installed_names_the_command_that_brings_it(monkeypatch):
     monkeypatch.setitem(PACKAGES, "openvino", "a_package_that_is_nowhere")
     assert not installed("openvino")
     with pytest.raises(UsageError, match=r"not installed; run `pip install 'saccade\[openvino\]'`"):
         check_installed("openvino")
+    monkeypatch.setitem(PACKAGES, "eager", "another_that_is_nowhere")
+    with pytest.raises(UsageError, match="run `pip install another_that_is_nowhere`, or choose one of"):
+        check_installed("eager")
     with pytest.raises(UsageError, match="did you mean 'onnx'"):
         installed("onx")
 

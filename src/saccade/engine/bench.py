@@ -23,7 +23,7 @@ from saccade.data.decode import decode
 from saccade.data.images import Images
 from saccade.data.transform import Preprocess
 from saccade.engine.subject import Subject
-from saccade.errors import DataError, ResourceError, SaccadeError, UsageError
+from saccade.errors import DataError, ModelError, ResourceError, SaccadeError, UsageError
 
 LEAST, MOST = 7, 300
 SIDE = 1024
@@ -199,7 +199,8 @@ def working(
 ) -> Iterator[list[Worker]]:
     """A process for each model and engine; one that cannot run a model is left out with a sentence."""
     with ExitStack() as stack:
-        found = []
+        found: list[Worker] = []
+        failures: list[SaccadeError] = []
         for subject in subjects:
             for name in names[subject.name]:
                 say(f"opening {subject.name} on {name}")
@@ -207,9 +208,15 @@ def working(
                     worker = Worker(subject, name, batch)
                 except SaccadeError as error:
                     say(f"note: {subject.name} on {name} is left out: {error}")
+                    failures.append(error)
                     continue
                 stack.callback(worker.close)
                 found.append(worker)
+        if not found:
+            raise next(
+                (error for error in failures if isinstance(error, ModelError)),
+                UsageError("no engine could run any of the models; see the notes above"),
+            )
         yield found
 
 
@@ -261,12 +268,13 @@ def scored(workers: Sequence[Worker], images: Images, batch: int = 16) -> list[f
             with suppress(DataError):
                 sources.append(decode(images.read(i)))
                 numbers.append(i)
+        if not sources:
+            continue
         made: dict[str, np.ndarray] = {}
         for i, worker in enumerate(workers):
             key = repr(worker.subject.preprocess)
             if worker.subject.takes == "bytes":
-                alone = [worker.answer(np.asarray(source)[None]) for source in sources]
-                answers = np.concatenate([*alone, np.zeros(0, np.int64)])
+                answers = np.concatenate([worker.answer(np.asarray(source)[None]) for source in sources])
             else:
                 if key not in made:
                     made[key] = worker.subject.preprocess.batch(sources)

@@ -5,11 +5,12 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 from typing import Any
 
@@ -17,9 +18,9 @@ import numpy as np
 
 from saccade import __version__
 from saccade.engine.engine import NAMES, Engine, check_installed, installed, release
-from saccade.engine.folder import ENGINES, Exported, digest, engine_for, exported, is_exported
-from saccade.errors import SaccadeError, UsageError, check_word
-from saccade.weights.atomic import write_text
+from saccade.engine.folder import ENGINES, Exported, digest, engine_for, exported, is_exported, read_of
+from saccade.errors import ModelError, SaccadeError, UsageError, check_word
+from saccade.weights.atomic import write_bytes, write_text
 
 ROUNDS = 25
 SECONDS = 1.0
@@ -32,6 +33,8 @@ TRUSTED = ("eager", "onnx", "openvino", "compiled")
 """Whose answer counts where engines differ: the first of these."""
 APART = 0.1
 """How far an answer may be from that, as a share of its length; int8 differs by some hundredths."""
+TORCH = ("eager", "compiled")
+"""Who runs a module as it is, without a graph."""
 Makers = Mapping[str, Callable[[], Engine]]
 Times = dict[str, tuple[float, float]]
 MANY = 1e6
@@ -91,6 +94,7 @@ def measured(makers: Makers, pixels: np.ndarray, word: str) -> Times:
     engines: dict[str, Engine] = {}
     loads: dict[str, float] = {}
     answers: dict[str, np.ndarray] = {}
+    failures: dict[str, Exception] = {}
     for name, make in makers.items():
         try:
             start = perf_counter()
@@ -98,9 +102,11 @@ def measured(makers: Makers, pixels: np.ndarray, word: str) -> Times:
             answers[name] = engine.run(pixels)
             engines[name], loads[name] = engine, perf_counter() - start
         except Exception as error:  # each engine has its own kinds
-            _say(f"{name} cannot run this model here ({_brief(error)}); going on without it")
+            failures[name] = error
     if not engines:
-        raise UsageError("no engine here can run this model; install one: pip install 'saccade[onnx]'")
+        raise _nobody(failures)
+    for name, failure in failures.items():
+        _say(f"{name} cannot run this model here ({_brief(failure)}); going on without it")
     for name in wrong(answers):
         del engines[name]
     found = {name: (loads[name], run) for name, run in turns(engines, pixels).items()}
@@ -125,12 +131,25 @@ def fastest(makers: Makers, pixels: np.ndarray, word: str, batches: int | float 
     """The engine that is first done with loading and so many batches."""
     found = {name: pair for name, pair in remembered(word).items() if name in makers}
     found = found or measured(makers, pixels, word)
+    failures: dict[str, Exception] = {}
     for name in sorted(found, key=lambda name: found[name][0] + found[name][1] * batches):
         try:
             return makers[name]()
         except SaccadeError as error:
             _say(f"{name} was the fastest but cannot run now ({error}); falling back to the next")
-    raise UsageError("no engine here can run this model any more; install one: pip install 'saccade[onnx]'")
+            failures[name] = error
+    raise _nobody(failures)
+
+
+def _nobody(failures: Mapping[str, Exception]) -> SaccadeError:
+    """What to say if all have failed: what is wrong with the model, if one of them could tell."""
+    told = [error for error in failures.values() if isinstance(error, ModelError)]
+    if told:
+        return told[0]
+    why = "".join(f"; {name}: {_brief(error)}" for name, error in failures.items())
+    return UsageError(
+        f"no engine here can run this model{why}; install another: pip install 'saccade[onnx,openvino]'"
+    )
 
 
 def _say(words: str) -> None:
@@ -188,28 +207,44 @@ def open_engine(
     from saccade.weights.load import load
 
     loaded = load(path)
-    makers: Makers = {known: partial(_of_module, path, loaded, known) for known in NAMES}
+    word = "" if name in TORCH else digest(read_of(path))
+    makers: Makers = {known: partial(_of_module, word, loaded, known) for known in NAMES}
     if name != "auto":
         return makers[name]()
     able = [known for known in REFERENCE if installed(known)]
     shape = (batch, 3, *(size or loaded.preprocess.size))
     pixels = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    return fastest({known: makers[known] for known in able}, pixels, key(digest(path), able, shape))
+    return fastest({known: makers[known] for known in able}, pixels, key(word, able, shape))
 
 
-def _of_module(path: Path, loaded: Any, name: str) -> Engine:
-    if name in ("eager", "compiled"):
+def _of_module(word: str, loaded: Any, name: str) -> Engine:
+    if name in TORCH:
         from saccade.engine.compiled import Compiled
         from saccade.engine.eager import Eager
 
         return (Eager if name == "eager" else Compiled)(loaded.module)
-    graph = cache() / "graphs" / f"{digest(path)[:32]}-{__version__}.onnx"
-    if not graph.is_file():
-        from saccade.engine.write import write_graph
-
-        graph.parent.mkdir(parents=True, exist_ok=True)
-        write_graph(graph, loaded.module, loaded.preprocess, loaded.labels)
     from saccade.engine.onnx import Onnx
     from saccade.engine.openvino import OpenVino
 
-    return (Onnx if name == "onnx" else OpenVino)(graph)
+    with _drawn(word, loaded) as graph:
+        return (Onnx if name == "onnx" else OpenVino)(graph)
+
+
+@contextmanager
+def _drawn(word: str, loaded: Any) -> Iterator[Path]:
+    """The graph of a run: drawn into the cache once, or for now where the cache cannot be written."""
+    path = cache() / "graphs" / f"{word[:32]}-{__version__}.onnx"
+    if os.path.isfile(path):
+        yield path
+        return
+    from saccade.engine.export import graph
+
+    data = graph(loaded.module, loaded.preprocess, loaded.labels).SerializeToString()
+    with TemporaryDirectory() as scratch:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, data)
+        except (OSError, SaccadeError):
+            path = Path(scratch) / path.name
+            write_bytes(path, data)
+        yield path

@@ -19,6 +19,8 @@ Logits = Float32[np.ndarray, "b classes"]
 PACKAGES = {"eager": "torch", "compiled": "torch", "onnx": "onnxruntime", "openvino": "openvino"}
 """Each engine and the package that it runs on."""
 NAMES = tuple(PACKAGES)
+EXTRAS = ("onnx", "openvino")
+"""Those that come with an extra of the same name; torch is there anyway."""
 
 
 @runtime_checkable
@@ -52,9 +54,10 @@ def check_installed(name: str) -> None:
     """Refuse an engine that is not there, with the command that brings it."""
     if not installed(name):
         here = ", ".join(known for known in NAMES if installed(known))
+        brought = f"'saccade[{name}]'" if name in EXTRAS else PACKAGES[name]
         raise UsageError(
             f"the engine {name} needs the package {PACKAGES[name]}, which is not installed; "
-            f"run `pip install 'saccade[{name}]'`, or choose one of {here}"
+            f"run `pip install {brought}`{f', or choose one of {here}' if here else ''}"
         )
 
 

@@ -72,6 +72,19 @@ def check_exportable(module: Vision) -> None:
         raise UsageError("this model has no head, so its graph would have no classes to choose from")
 
 
+def fewest(module: Vision) -> int:
+    """The patches that a program of `torch.export` needs: two for each that a block merges away, and 3.
+
+    With fewer a block merges half of what is there, for which the program would need other steps.
+    """
+    if not isinstance(module, Merged):
+        return 1
+    rates = module.plan.rates
+    if module.asked() is not None and module.config.position != "rope2d":
+        rates = rates[:-1]  # where a token answers, the last block merges nobody
+    return max((sum(rates[:i]) + 2 * rate + 3 for i, rate in enumerate(rates) if rate), default=1)
+
+
 def graph(
     module: Vision, preprocess: Preprocess, labels: Sequence[str] = (), takes: str = "floats"
 ) -> onnx.ModelProto:

@@ -1,7 +1,7 @@
 """An exported model is a model folder too: graph, preprocessing and labels, read without torch."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,15 @@ from typing import Any
 from saccade.data.transform import Preprocess
 from saccade.engine.engine import Engine, check_installed
 from saccade.errors import ModelError, SaccadeError, UsageError, check_word
-from saccade.weights.files import read_json
-from saccade.weights.look import LABELS, OURS, PREPROCESS, read_labels
+from saccade.weights.files import INDEX, read_json
+from saccade.weights.look import LABELS, OURS, PREPROCESS, THEIRS, read_labels
 from saccade.weights.source import shown
 
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml"}
 """Each format and the file that holds its graph."""
 ENGINES = {"onnx": ("onnx", "openvino"), "openvino": ("openvino",)}
 """Who can run each format."""
+WEIGHTS = ("*.safetensors", "*.npz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,22 @@ class Exported:
         return self.folder / GRAPHS[self.to]
 
 
-def digest(path: Path) -> str:
-    """Of a file, or of all the weights in a folder."""
+def digest(files: Iterable[Path]) -> str:
+    """Of the names and contents of files."""
     whole = hashlib.sha256()
-    for file in sorted(path.glob("model.*")) if path.is_dir() else [path]:
+    for file in sorted(files):
         with file.open("rb") as opened:
+            whole.update(file.name.encode(errors="surrogateescape") + b"\0")
             whole.update(hashlib.file_digest(opened, "sha256").digest())
     return whole.hexdigest()
+
+
+def read_of(path: Path) -> list[Path]:
+    """All that a model at a path is read from: every file of weights in a folder, and what describes them."""
+    folder = path if path.is_dir() else path.parent
+    beside = [folder / name for name in (OURS, PREPROCESS, LABELS, *THEIRS, INDEX)]
+    weights = [file for ending in WEIGHTS for file in path.glob(ending)] if path.is_dir() else [path]
+    return [file for file in {*beside, *weights} if file.is_file()]
 
 
 def is_exported(path: Path) -> bool:
@@ -123,5 +133,7 @@ def described(path: Path) -> Exported:
 
     loaded = load(path)
     module, labels = loaded.module, tuple(loaded.labels)
+    if not module.config.classes:
+        raise ModelError("this model has no head, so it has no classes to choose from; use embed()")
     sizes = patch_of(module), module.config.classes
     return Exported(path, "onnx", "floats", "float32", *sizes, loaded.preprocess, labels, "", {})

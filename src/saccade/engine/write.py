@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 
 from saccade import __version__
@@ -18,13 +17,14 @@ from saccade.data.transform import Preprocess
 from saccade.engine import check
 from saccade.engine.eager import Eager
 from saccade.engine.engine import check_installed
-from saccade.engine.export import Answer, graph, patch_of
+from saccade.engine.export import Answer, check_exportable, fewest, graph, patch_of
 from saccade.engine.folder import GRAPHS, Exported, digest, engine_for
 from saccade.errors import UsageError
 from saccade.models.build import Vision, config_of, to_json
 from saccade.models.vit import ViT
 from saccade.tokens.cost import macs_of
-from saccade.weights.files import write_text
+from saccade.tokens.merge import Merged
+from saccade.weights.atomic import write_bytes, write_text
 from saccade.weights.load import FORMAT, Loaded
 from saccade.weights.load import write as write_model
 from saccade.weights.look import LABELS, OURS, PREPROCESS
@@ -36,10 +36,7 @@ def write_graph(
     path: Path, module: Vision, preprocess: Preprocess, labels: Sequence[str], takes: str = "floats"
 ) -> None:
     """Write a model as an ONNX file, whole or not at all."""
-    made = graph(module, preprocess, labels, takes)
-    partial = path.with_suffix(".partial")
-    onnx.save(made, partial)
-    os.replace(partial, path)
+    write_bytes(path, graph(module, preprocess, labels, takes).SerializeToString())
 
 
 def _to_openvino(source: Path, target: Path, facts: dict[str, Any]) -> None:
@@ -65,7 +62,10 @@ def write(
     Args:
         calibration: batches to quantise with; None keeps float32.
     """
-    if to != "torch":
+    check_exportable(loaded.module)
+    if to == "torch":
+        _check_patches(loaded)
+    else:
         check_installed(to)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def _graph(
         "patch": made.patch,
         "classes": made.classes,
         "macs": macs_of(module, preprocess.size),
-        "digest": digest(made.graph),
+        "digest": digest(room.iterdir()),
         "check": asdict(verdict),
         "saccade": __version__,
     }
@@ -153,13 +153,28 @@ def _checked(made: Exported, module: Vision, samples: check.Samples) -> check.Ve
     return check.compare(engine, fitted, inputs, loose, given, labels)
 
 
+def _patches(loaded: Loaded, height: int, width: int) -> int:
+    return height * width // patch_of(loaded.module) ** 2
+
+
+def _check_patches(loaded: Loaded) -> None:
+    """Refuse a merged model with so few patches that it merges half of them, which no program holds."""
+    found, needed = _patches(loaded, *loaded.preprocess.size), fewest(loaded.module)
+    if found < needed:
+        raise UsageError(
+            f"this model has {found} patches and merges so many that torch.export needs {needed}; "
+            f"merge fewer, or choose --to onnx or --to openvino, which hold it"
+        )
+
+
 def _torch(room: Path, loaded: Loaded, samples: check.Samples) -> check.Verdict:
     """A model folder of ours with model.pt2 beside the weights, for programs that know only torch."""
     module, patch = loaded.module, patch_of(loaded.module)
     write_model(room, module, loaded.preprocess, loaded.labels)
     batch, rows, cols = (torch.export.Dim(name, min=2, max=1024) for name in ("batch", "rows", "cols"))
     free: Any = {0: batch, 2: patch * rows, 3: patch * cols} if isinstance(module, ViT) else {0: batch}
-    height, width = (3 * patch, 4 * patch) if isinstance(module, ViT) else loaded.preprocess.size
+    small = isinstance(module, ViT) and not isinstance(module, Merged)
+    height, width = (3 * patch, 4 * patch) if small else loaded.preprocess.size
     with torch.no_grad():
         program = torch.export.export(
             Answer(module), (torch.randn(2, 3, height, width),), dynamic_shapes={"image": free}
@@ -177,5 +192,6 @@ def _torch(room: Path, loaded: Loaded, samples: check.Samples) -> check.Verdict:
     inputs = check.batches(loaded.preprocess, patch, samples.sources)
     if not isinstance(module, ViT):
         inputs = [x for x in inputs if x.shape[-2:] == loaded.preprocess.size]
+    inputs = [x for x in inputs if _patches(loaded, *x.shape[-2:]) >= fewest(module)]
     given = len(samples.sources)
     return check.compare(Held(), Eager(module).run, inputs, given=given, labels=samples.labels)

@@ -106,7 +106,11 @@ def _unwritten(path: Path, needed: int, error: OSError) -> SaccadeError:
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text so that a reader finds the old file or the new one, never half of either."""
-    data = text.encode()
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Do what `write_text` does with bytes."""
     with replacing(path, len(data)) as file:
         file.write(data)
 
