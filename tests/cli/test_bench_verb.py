@@ -9,7 +9,10 @@ from terminal import run
 from trees import tree
 
 from saccade.api import Model
+from saccade.cli.bench import _files
+from saccade.cli.sample import spread
 from saccade.cli.table import table
+from saccade.data.open import open_images
 from saccade.data.transform import Preprocess
 from saccade.engine import bench, bench_told
 from saccade.engine.bench import Cell
@@ -72,6 +75,29 @@ def test_accuracy_against_speed_is_drawn(measured, place):
         assert picture.format == "PNG"
         assert picture.width > 600
     assert "is right most often" in measured.err
+
+
+def test_pictures_that_cannot_be_read_cost_no_measurement(place, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    tree(tmp_path / "some", {"cat": 40, "dog": 30})
+    (images,) = open_images("some", least=1).splits.values()
+    names = [tmp_path / "some" / images.name(i) for i in range(len(images))]
+    looked_at = spread(len(images), 32)
+    for i in (*range(16), *looked_at[:-1]):
+        names[i].write_bytes(b"\x89PNG nothing")
+    assert _files(images) == [names[-1].read_bytes()]
+    names[-1].write_bytes(b"\x89PNG nothing")
+    words = ("bench", place / "dense", "--engine", "eager", "--seconds", "0.01", "--batch", "1", "--json")
+    done = run(*words, "--data", "some")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["before"]["told"] == "a JPEG of 500 x 375 pixels"
+    assert found["cells"][0]["right"] >= 0
+    for path in names:
+        path.write_bytes(b"\x89PNG nothing")
+    done = run(*words, "--data", "some")
+    assert (done.code, done.out) == (3, "")
+    assert done.err == "error: none of 70 pictures of some could be read; expected one or more\n"
 
 
 REFUSALS = [

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from graphs import make
@@ -12,7 +13,9 @@ from PIL import Image
 from terminal import run
 from trees import tree
 
+from saccade.cli.export import _beside
 from saccade.data.transform import Preprocess
+from saccade.errors import DataError
 from saccade.weights.load import write as write_model
 from saccade.weights.probe import picture
 
@@ -162,6 +165,38 @@ def test_int8_is_checked_on_pictures_that_it_was_not_calibrated_on(tmp_path):
     assert len(held) == 6
 
 
+def test_a_picture_that_cannot_be_read_is_left_out(tmp_path, capsys):
+    from saccade.cli.export import _images, _samples
+
+    tree(tmp_path / "data", {"cat": 3, "dog": 3})
+    (bad,) = (tmp_path / "data" / "cat").glob("*1*")
+    bad.write_bytes(bad.read_bytes()[:100])
+    _, held = _images(str(tmp_path / "data"), "auto", 128, False)
+    assert len(held) == 5
+    samples = _samples(held, ["dog", "cat"])
+    assert samples.labels == [1, 1, 0, 0, 0]
+    assert len(samples.sources) == 5
+    told = capsys.readouterr().err
+    assert told.startswith("note: 1 of 6 pictures cannot be read and are left out: ")
+    assert bad.name in told
+    for path in (tmp_path / "data").rglob("*.*"):
+        path.write_bytes(b"\x89PNG nothing")
+    with pytest.raises(DataError, match="none of 6 pictures can be read; expected one or more"):
+        _images(str(tmp_path / "data"), "auto", 128, True)
+
+
+def test_a_graph_without_a_place_lies_beside_its_model_or_here(tmp_path, monkeypatch):
+    (tmp_path / "run" / "deep").mkdir(parents=True)
+    (tmp_path / "S_16.npz").touch()
+    monkeypatch.chdir(tmp_path / "run")
+    for word in (".", "deep/..", str(tmp_path / "run"), "../run"):
+        assert _beside(word, Path(word), "-onnx").resolve() == tmp_path / "run-onnx"
+    assert _beside("../S_16.npz", Path("../S_16.npz"), "-onnx") == Path("../S_16-onnx")
+    cached = tmp_path / "models--google--vit" / "snapshots" / "abc"
+    for word in ("google/vit-base-patch16", "hf:google/vit-base-patch16@main"):
+        assert _beside(word, cached, "-onnx") == Path("vit-base-patch16-onnx")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -239,3 +274,12 @@ def test_a_damaged_folder_is_refused(place, tmp_path):
     done = run("predict", tmp_path / "graph", place / "data" / "a" / "0.png")
     assert done.code == 4
     assert "has no model.onnx; it was damaged; export it again" in done.err
+    (tmp_path / "graph" / "model.onnx").write_bytes(b"nothing of the kind")
+    for words in (
+        ("predict", tmp_path / "graph", place / "data" / "a" / "0.png"),
+        ("bench", tmp_path / "graph"),
+    ):
+        done = run(*words, "--engine", "auto")
+        assert (done.code, done.out) == (4, "")
+        assert "cannot read" in done.err.splitlines()[-1]
+        assert "install" not in done.err

@@ -149,10 +149,11 @@ def test_json_and_csv_together_are_refused(model, photo):
 
 def test_a_model_without_a_head_is_refused_before_any_picture(photo, tmp_path):
     folder = small(classes=0).save(tmp_path / "headless")
-    done = run("predict", folder, photo)
-    assert done.code == 4
-    assert done.err.count("\n") == 1
-    assert "no head" in done.err
+    for engine in ((), ("--engine", "eager"), ("--engine", "onnx"), ("--engine", "auto")):
+        done = run("predict", folder, photo, *engine)
+        assert (done.code, done.out) == (4, "")
+        assert done.err.count("\n") == 1
+        assert "no head" in done.err
 
 
 EVIL = ["\x1b[31mred\x1b[0m", "[red]markup[/red]", "[/]", "two\nlines", "<script>alert(1)</script>"]

@@ -30,7 +30,9 @@ def bench(
         str,
         typer.Option(metavar="DATA", help="Labelled pictures, to score each engine and draw a plot."),
     ] = "",
-    engine: Annotated[str, typer.Option(help="all, auto, or of eager, compiled, onnx, openvino.")] = "all",
+    engine: Annotated[
+        str, typer.Option(help="all (without compiled), auto, or of eager, compiled, onnx, openvino.")
+    ] = "all",
     batch: Annotated[str, typer.Option(help="Pictures at once, with commas.")] = "1,8",
     seconds: Annotated[float, typer.Option(help="For each model, engine and batch.")] = 2.0,
     count: Annotated[int, typer.Option(help="Pictures of DATA to score on.")] = 500,
@@ -63,17 +65,15 @@ def bench(
         names = {each.name: _names(each.path, engine) for each in subjects}
         most = measure.peak()
         with measure.working(subjects, names, batches[-1], _say) as workers:
-            if not workers:
-                raise UsageError("no engine could run any of the models; see the notes above")
             _say(f"measuring {len(workers)} x {len(batches)} in turns")
             found = measure.cells(workers, batches, seconds, most)
             if images is not None:
                 _say(f"scoring on {len(images):,} pictures")
                 right = dict(zip(map(_key, workers), measure.scored(workers, images), strict=True))
                 found = [replace(cell, right=right[cell.model, cell.engine]) for cell in found]
-        some = [measure.photograph()] * DECODED if images is None else _files(images)
-        told = "a JPEG of 500 x 375 pixels" if images is None else f"{len(some)} of {data}"
-        before = measure.before(subjects[0].preprocess, some, told)
+        some = [] if images is None else _files(images)
+        told = f"{len(some)} of {data}" if some else "a JPEG of 500 x 375 pixels"
+        before = measure.before(subjects[0].preprocess, some or [measure.photograph()] * DECODED, told)
     if images is not None:
         _draw(found, len(images), out or Path("accuracy-by-speed.png"))
     if as_json:
@@ -108,8 +108,7 @@ def _key(worker: "Worker") -> tuple[str, str]:
 
 def _images(data: str, kind: str, count: int, subjects: "Sequence[Subject]") -> "Images":
     """Some pictures of the first of test, val and train, of classes that every model knows."""
-    import numpy as np
-
+    from saccade.cli.sample import readable, spread
     from saccade.data.open import open_images
 
     found = open_images(data, kind, least=1).splits
@@ -121,14 +120,17 @@ def _images(data: str, kind: str, count: int, subjects: "Sequence[Subject]") -> 
                 f"{data} has {len(unknown)} classes that {each.name} does not know "
                 f"({', '.join(unknown[:3])}); expected folders named like its labels, or no --data"
             )
-    if len(images) <= count:
-        return images
-    return images.take(np.linspace(0, len(images) - 1, count).astype(np.int64))
+    some = images if len(images) <= count else images.take(spread(len(images), count))
+    if not any(readable(some, i) for i in range(len(some))):
+        raise DataError(f"none of {len(some):,} pictures of {data} could be read; expected one or more")
+    return some
 
 
 def _files(images: "Images") -> list[bytes]:
-    step = max(1, len(images) // DECODED)
-    return [images.read(i) for i in range(0, len(images), step)][:DECODED]
+    """Pictures as they lie on the disk, spread over all, without those that cannot be read."""
+    from saccade.cli.sample import readable, spread
+
+    return [images.read(i) for i in spread(len(images), DECODED) if readable(images, i)]
 
 
 def _draw(cells: "Sequence[Cell]", pictures: int, path: Path) -> None:

@@ -9,8 +9,6 @@ from saccade.cli.parse import FormatOption, ModelArgument, check_free
 from saccade.errors import ModelError, UsageError, check_number, check_word
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from saccade.data.images import Images
     from saccade.engine.check import Samples, Verdict
 
@@ -60,7 +58,7 @@ def export(
     from saccade.weights.look import locate
 
     path = locate(model)
-    place = out or Path(f"{path.with_suffix('') if path.is_file() else path}-{to}{'-int8' if int8 else ''}")
+    place = out or _beside(model, path, f"-{to}{'-int8' if int8 else ''}")
     check_free(place)
     if is_exported(path):
         raise ModelError(f"{model} is an exported graph already; export the run that it was made from")
@@ -68,6 +66,7 @@ def export(
     looked(path)
     learnt, held = _images(data, kind, most, int8) if data else (None, None)
     from saccade.engine.check import inputs
+    from saccade.engine.export import fewest
     from saccade.engine.write import NONE, write
     from saccade.weights.load import load
 
@@ -80,6 +79,18 @@ def export(
     size = sum(file.stat().st_size for file in place.iterdir())
     typer.echo(f"{place}  {size / 1e6:.1f} MB")
     _tell(verdict, len(samples.sources), int8 and learnt is held)
+    if to == "torch" and (least := fewest(loaded.module)) > 1:
+        typer.echo(f"merges patches     so the program takes pictures of {least} patches or more")
+
+
+def _beside(model: str, path: Path, ending: str) -> Path:
+    """Where a graph goes that nobody gave a place: beside its model, for a hub id into this folder."""
+    if path != Path(model):
+        from saccade.hub.names import read_name
+
+        return Path(read_name(model)[0].split("/")[-1] + ending)
+    named = path if path.name.strip(".") else path.resolve()
+    return named.with_name((named.stem if path.is_file() else named.name) + ending)
 
 
 def _tell(verdict: "Verdict", given: int, again: bool) -> None:
@@ -113,27 +124,22 @@ def _images(data: str, kind: str, most: int, int8: bool) -> "tuple[Images, Image
     """Pictures to calibrate on and to check on, spread over their splits: others, where there are enough."""
     import numpy as np
 
+    from saccade.cli.sample import read, spread
     from saccade.data.open import open_images
 
     found = open_images(data, kind, least=1).splits
     learnt = next(found[name] for name in ("train", "val", "test") if name in found)
     held = next(found[name] for name in ("test", "val", "train") if name in found)
     if not int8:
-        return learnt, held.take(_spread(len(held), min(most, CHECKED)))
+        return learnt, read(held.take(spread(len(held), min(most, CHECKED))))
     if learnt is not held:
-        return learnt.take(_spread(len(learnt), most)), held.take(_spread(len(held), most))
-    some = _spread(len(held), min(most, max(len(held) * 3 // 4, 1)))
+        return read(learnt.take(spread(len(learnt), most))), read(held.take(spread(len(held), most)))
+    some = spread(len(held), min(most, max(len(held) * 3 // 4, 1)))
     rest = np.setdiff1d(np.arange(len(held)), some)
     if len(rest) < FEW:
-        learnt = held.take(_spread(len(held), most))
+        learnt = read(held.take(spread(len(held), most)))
         return learnt, learnt
-    return held.take(some), held.take(rest[_spread(len(rest), most)])
-
-
-def _spread(count: int, most: int) -> "np.ndarray":
-    import numpy as np
-
-    return np.linspace(0, count - 1, min(most, count)).astype(np.int64)
+    return read(held.take(some)), read(held.take(rest[spread(len(rest), most)]))
 
 
 def _samples(images: "Images", labels: list[str] | None = None) -> "Samples":

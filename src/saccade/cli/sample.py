@@ -1,0 +1,42 @@
+"""Some pictures of many, for verbs that need no more: spread over all, and such as can be read."""
+
+import sys
+from typing import SupportsIndex
+
+import numpy as np
+
+from saccade.data.decode import decode
+from saccade.data.images import Images
+from saccade.errors import DataError
+
+
+def spread(count: int, most: int) -> np.ndarray:
+    """At most so many places among `count`, at even distances."""
+    return np.linspace(0, count - 1, min(most, count)).astype(np.int64)
+
+
+def readable(images: Images, i: SupportsIndex) -> bool:
+    """Is this one there, whole, and a picture?"""
+    return _flaw(images, i) is None
+
+
+def read(images: Images) -> Images:
+    """Those that can be read; what is left out is told, and none at all is refused."""
+    flaws = [_flaw(images, i) for i in range(len(images))]
+    told = [flaw for flaw in flaws if flaw is not None]
+    if len(told) == len(flaws):
+        raise DataError(f"none of {len(flaws):,} pictures can be read; expected one or more ({told[0]})")
+    if told:
+        print(
+            f"note: {len(told)} of {len(flaws):,} pictures cannot be read and are left out: {told[0]}",
+            file=sys.stderr,
+        )
+    return images.take(np.flatnonzero([flaw is None for flaw in flaws]))
+
+
+def _flaw(images: Images, i: SupportsIndex) -> DataError | None:
+    try:
+        decode(images.open(i))
+    except DataError as error:
+        return error
+    return None
