@@ -221,13 +221,15 @@ def test_a_merged_model_with_too_few_patches_is_no_program_of_torchs(tmp_path):
         UsageError, match=r"has 16 patches and merges so many that torch\.export needs 20; me"
     ):
         write(tmp_path / "out", Loaded(merge(make("vit"), (7, 5, 0)), PREPROCESS, []), "torch")
+    with pytest.raises(UsageError, match="a block of this model merges a single patch"):
+        write(tmp_path / "out", Loaded(merge(make("vit"), (2, 1, 0)), PREPROCESS, []), "torch")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_a_merged_model_that_uses_up_few_patches_is_a_program_of_torchs(tmp_path, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its sizes are symbols, not int
-    module = merge(make("vit"), (6, 1, 1))
+    module = merge(make("vit"), (6, 2, 2))
     verdict = write(tmp_path / "out", Loaded(module, PREPROCESS, []), "torch")
     assert verdict.difference < 1e-4
     assert verdict.sizes == 5

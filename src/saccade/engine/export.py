@@ -72,16 +72,21 @@ def check_exportable(module: Vision) -> None:
         raise UsageError("this model has no head, so its graph would have no classes to choose from")
 
 
+def merging(module: Vision) -> tuple[int, ...]:
+    """How many patches each block merges away while a model answers; nothing for one that does not merge."""
+    if not isinstance(module, Merged):
+        return ()
+    # where a token answers, the last block merges nobody
+    last = module.asked() is not None and module.config.position != "rope2d"
+    return module.plan.rates[:-1] if last else module.plan.rates
+
+
 def fewest(module: Vision) -> int:
     """The patches that a program of `torch.export` needs: two for each that a block merges away, and 3.
 
     With fewer a block merges half of what is there, for which the program would need other steps.
     """
-    if not isinstance(module, Merged):
-        return 1
-    rates = module.plan.rates
-    if module.asked() is not None and module.config.position != "rope2d":
-        rates = rates[:-1]  # where a token answers, the last block merges nobody
+    rates = merging(module)
     return max((sum(rates[:i]) + 2 * rate + 3 for i, rate in enumerate(rates) if rate), default=1)
 
 
