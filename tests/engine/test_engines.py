@@ -151,7 +151,7 @@ def digest_of(path):
 
 
 @pytest.mark.parametrize(
-    "name", ["S_16.npz", "model-00002-of-00002.safetensors", "config.json", "model.json"]
+    "name", ["S_16.npz", "model-00002-of-00002.safetensors", "weights.pth", "config.json", "model.json"]
 )
 def test_models_that_differ_in_any_file_that_is_read_have_digests_of_their_own(name, tmp_path):
     for folder, content in (("a", b"one"), ("b", b"two"), ("c", b"two")):

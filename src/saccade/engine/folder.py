@@ -17,7 +17,7 @@ GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml"}
 """Each format and the file that holds its graph."""
 ENGINES = {"onnx": ("onnx", "openvino"), "openvino": ("openvino",)}
 """Who can run each format."""
-WEIGHTS = ("*.safetensors", "*.npz")
+WEIGHTS = ("*.safetensors", "*.npz", "*.bin", "*.pt", "*.pth")
 
 
 @dataclass(frozen=True, slots=True)
