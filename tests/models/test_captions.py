@@ -100,7 +100,7 @@ def test_a_captioner_is_a_folder_that_answers_pictures(tmp_path, photo):
     assert model.caption([photo]) == [run("translate", tmp_path / "run", photo).out.rstrip("\n")]
     done = run("complete", tmp_path / "run", "a")
     assert (done.code, done.err.count("\n")) == (4, 1)
-    assert "a Captioner cannot complete; ask it to caption" in done.err
+    assert "a Captioner cannot complete; ask it to translate a picture" in done.err
     (tmp_path / "run" / "preprocess.json").unlink()
     done = run("translate", tmp_path / "run", photo)
     assert (done.code, "there is no preprocess.json" in done.err) == (4, True)
