@@ -88,7 +88,9 @@ def match(k: Heads, front: int, rate: int) -> Match:
     closest = near.flatten(0, 1).index_select(0, rows(ranked[:, :some], near.shape[1]))
     twin = closest.argmax(-1).view(ranked.shape[0], -1)[:, :rate]
     firsts, places = 2 * ranked + front, torch.arange(k.shape[2], device=k.device).expand(k.shape[0], -1)
-    order = torch.cat([places[:, :front], firsts[:, rate:], places[:, front + 1 :: 2], firsts[:, :rate]], 1)
+    # in the order of their places: by closeness, a rounding that swaps two would part all others anew
+    left = firsts[:, rate:].sort(-1).values
+    order = torch.cat([places[:, :front], left, places[:, front + 1 :: 2], firsts[:, :rate]], 1)
     return Match(order, twin + (front + ranked.shape[1] - rate))
 
 
