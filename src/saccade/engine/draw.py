@@ -15,6 +15,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
+from saccade.engine.fold import fold
 from saccade.engine.free import free
 from saccade.errors import ModelError
 
@@ -215,9 +216,10 @@ def draw(
 def _model(drawing: Drawing, takes: str, kind: int, axes: list[str | int], gives: str) -> onnx.ModelProto:
     asked = helper.make_tensor_value_info(takes, kind, axes)
     given = helper.make_tensor_value_info(gives, TensorProto.FLOAT, [axes[0], None])
-    used = {name for node in drawing.nodes for name in node.input}
+    nodes = fold(drawing.nodes, drawing.weights)
+    used = {name for node in nodes for name in node.input}
     weights = [weight for name, weight in drawing.weights.items() if name in used]
-    graph = helper.make_graph(drawing.nodes, "saccade", [asked], [given], weights)
+    graph = helper.make_graph(nodes, "saccade", [asked], [given], weights)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="saccade")
     made.ir_version = IR
     return made
