@@ -185,7 +185,7 @@ OPERATORS: dict[str, Operator] = {
     "aten::mean": _reduced("ReduceMean"),
     "aten::amax": _reduced("ReduceMax"),
     "aten::linalg_vector_norm": lambda d, a, out: _reduced("ReduceL2")(d, [a[0], a[2], a[3]], out),
-    "aten::argmax": lambda d, a, out: d.one("ArgMax", d.name(a[0]), axis=a[1], keepdims=int(bool(a[2]))),
+    "aten::max": places.most,
     "aten::topk": places.top,
     "aten::sort": places.sort,
     "aten::argsort": places.argsort,

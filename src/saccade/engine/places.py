@@ -37,6 +37,14 @@ def top(d: Drawing, a: list[Any], out: Given) -> Made:
     )
 
 
+def most(d: Drawing, a: list[Any], out: Given) -> Made:
+    """The largest along an axis, and where it is."""
+    x, axis, kept = a
+    assert not kept
+    found = d.emit("TopK", d.name(x), d.vector(1), outputs=2, axis=axis, largest=1, sorted=1)
+    return tuple(d.one("Squeeze", name, d.vector(axis)) for name in found)
+
+
 def sort(d: Drawing, a: list[Any], out: Given) -> Made:
     """All of them in order, and where they were."""
     x, axis, largest = a[0], a[-2], a[-1]

@@ -83,15 +83,13 @@ def match(k: Heads, front: int, rate: int) -> Match:
     start, (these, others) = _parted(key, front)
     # products first, lengths after: no copy of the keys is made, which halves the time of a match
     near = these @ others.mT / length[:, None, start::2]
-    ranked = (near.amax(-1) / length[:, front::2]).argsort(-1, descending=True)
-    some = torch.sym_max(rate, 1)  # type: ignore[no-untyped-call]  # no runtime has to look into no row
-    closest = near.flatten(0, 1).index_select(0, rows(ranked[:, :some], near.shape[1]))
-    twin = closest.argmax(-1).view(ranked.shape[0], -1)[:, :rate]
+    best, twins = near.max(-1)
+    ranked = (best / length[:, front::2]).argsort(-1, descending=True)
     firsts, places = 2 * ranked + front, torch.arange(k.shape[2], device=k.device).expand(k.shape[0], -1)
     # in the order of their places: by closeness, a rounding that swaps two would part all others anew
     left = firsts[:, rate:].sort(-1).values
     order = torch.cat([places[:, :front], left, places[:, front + 1 :: 2], firsts[:, :rate]], 1)
-    return Match(order, twin + (front + ranked.shape[1] - rate))
+    return Match(order, twins.gather(1, ranked[:, :rate]) + (front + ranked.shape[1] - rate))
 
 
 def _parted(key: Float[Tensor, "b t c"], front: int) -> tuple[int, tuple[Tensor, Tensor]]:
