@@ -191,6 +191,21 @@ def test_in_int8_the_answers_to_given_pictures_are_counted():
         check.compare(Told(other * 2 + same * 8, tried), Told(given, tried).run, x, loose, 10)
 
 
+def test_a_tie_that_the_model_itself_breaks_both_ways_is_no_fault_of_the_graph():
+    x = [np.zeros((1, 3, 32, 32), np.float32), np.ones((1, 3, 32, 32), np.float32)]
+
+    def jumpy(x):  # as where two patches are equally close
+        first = x.sum((1, 2, 3)) > 0
+        return np.stack([first, ~first], 1).astype(np.float32)
+
+    found = check.compare(Told([[1, 0]], [[1, 0]]), jumpy, x)
+    assert (found.ties, found.difference, found.agreement) == (1, 0.0, 0.5)
+    with pytest.raises(ModelError, match=r"differ from the model's by 5\.0e-01"):
+        check.compare(Told([[0.5, 0.5]], [[1, 0]]), jumpy, x)
+    with pytest.raises(ModelError, match=r"differ from the model's by 1\.0e\+00"):
+        check.compare(Told([[1, 0]], [[0, 1]]), jumpy, x)
+
+
 def broken(path, batches):
     """A quantiser that turns the answers round."""
     made = onnx.load(path)

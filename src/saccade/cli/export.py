@@ -102,6 +102,11 @@ def _tell(verdict: "Verdict", given: int, again: bool) -> None:
     if verdict.right >= 0:
         typer.echo(f"right              {verdict.right:.1%} (the model: {verdict.before:.1%})")
     typer.echo(f"largest difference {verdict.difference:.1e} of the largest logit")
+    if verdict.ties:
+        typer.echo(
+            f"left to a rounding {verdict.ties}: pictures with two patches so alike that the model itself "
+            f"answers both ways when a pixel moves by a millionth"
+        )
 
 
 def _check_packages(to: str, int8: bool) -> None:

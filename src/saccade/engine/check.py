@@ -15,8 +15,13 @@ BYTES_TOLERANCE = 0.05
 """With the preprocessing inside: a grey level here and there, as a share of the largest logit."""
 CHANGED = 0.1
 """In int8 logits move, so answers are counted: of the pictures given, this share may get another one."""
+NUDGES = (1e-6, 1e-5)
+"""How far normalised pixels are moved to learn whether a model's answer hangs on a rounding."""
+TRIES = 8
 BATCH = 8
 Ask = Callable[[np.ndarray], np.ndarray]
+Pairs = list[tuple[tuple[np.ndarray, np.ndarray], np.ndarray]]
+"""What was found, what was expected, and what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +31,15 @@ class Verdict:
     pictures: int
     sizes: int
     difference: float
-    """The largest between two logits, as a share of the largest logit where that is above 1."""
+    """The largest between two logits, as a share of the picture's largest where that is above 1."""
     agreement: float
     """Share of the pictures with the same first answer; of those that were given, where some were."""
     right: float = -1.0
     """Share of the labelled pictures that the graph answers rightly; -1 if none has a label."""
     before: float = -1.0
     """The same of the model."""
+    ties: int = 0
+    """Pictures left out of `difference`, whose patches tie: the model itself answers both ways (`_tied`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +96,8 @@ def compare(
         given: how many pictures of the first inputs are somebody's; the rest is made up, to try sizes.
         labels: of these pictures.
     """
-    pairs = [(_asked(graph, x, model(x)), x) for x in inputs]
-    far = max(_apart(found, expected) for (found, expected), _ in pairs)
+    pairs: Pairs = [(_asked(graph, x, model(x)), x) for x in inputs]
+    far, ties = _farthest(pairs, model, tolerance)
     if not far <= tolerance:
         raise ModelError(
             f"the graph's answers differ from the model's by {far:.1e} (allowed: {tolerance:.0e}); "
@@ -109,7 +116,7 @@ def compare(
         float((answers[: len(labels)] == np.asarray(labels)).mean()) if len(labels) else -1.0
         for answers in (first, known)
     )
-    return Verdict(len(first), len(sides), far, 1 - changed / count, right, before)
+    return Verdict(len(first), len(sides), far, 1 - changed / count, right, before, ties)
 
 
 def _asked(graph: Engine, x: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -135,8 +142,34 @@ def _asked(graph: Engine, x: np.ndarray, expected: np.ndarray) -> tuple[np.ndarr
     return found, expected
 
 
-def _apart(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.abs(found - expected).max() / max(1.0, float(np.abs(expected).max())))
+def _farthest(pairs: Pairs, model: Ask, tolerance: float) -> tuple[float, int]:
+    """The largest difference, and the number of pictures that do not count for it because of a tie."""
+    far, ties = 0.0, 0
+    for (found, expected), x in pairs:
+        for i, apart in enumerate(_apart(found, expected)):
+            if apart > tolerance and x.dtype != np.uint8 and _tied(model, x[i : i + 1], found[i], tolerance):
+                ties += 1
+            else:
+                far = max(far, float(apart))
+        if far > tolerance:
+            break
+    return far, ties
+
+
+def _tied(model: Ask, x: np.ndarray, found: np.ndarray, tolerance: float) -> bool:
+    """Whether a model answers just as a graph did once the picture's pixels move by next to nothing.
+
+    Where two patches are equally close, or equally little looked at, a rounding tells which one is merged or
+    dropped, and two engines may differ: about one picture in a thousand of a ViT-Ti that merges 13.
+    """
+    noise = np.random.default_rng(0).standard_normal((TRIES, *x.shape), dtype=np.float32)
+    moved = (x + step * each for step in NUDGES for each in noise)
+    return any(_apart(found[None], model(each))[0] <= tolerance for each in moved)
+
+
+def _apart(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """How far the answers to each picture are apart."""
+    return np.abs(found - expected).max(-1) / np.maximum(1.0, np.abs(expected).max(-1))
 
 
 def decoded(sources: Sequence[Picture], preprocess: Preprocess) -> list[np.ndarray]:
