@@ -100,6 +100,16 @@ def test_pictures_that_cannot_be_read_cost_no_measurement(place, monkeypatch, tm
     assert done.err == "error: none of 70 pictures of some could be read; expected one or more\n"
 
 
+def test_an_engine_that_fails_at_its_first_batch_is_left_out(place, monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    done = run("bench", place / "dense", "--engine", "eager,compiled", "--seconds", "0.01", "--batch", "1")
+    assert done.code == 0, done.err
+    assert f"note: {place / 'dense'} on compiled is left out: " in done.err
+    assert "no-compiler" in done.err
+    assert "the process" not in done.err
+
+
 REFUSALS = [
     (["cat_b16"], 4, "there is no model at 'cat_b16'"),
     (["dense", "--batch", "a"], 2, "--batch is 'a'; expected whole numbers with commas"),

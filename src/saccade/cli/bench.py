@@ -64,7 +64,7 @@ def bench(
         images = _images(data, kind, count, subjects) if data else None
         names = {each.name: _names(each.path, engine) for each in subjects}
         most = measure.peak()
-        with measure.working(subjects, names, batches[-1], _say) as workers:
+        with measure.working(subjects, names, batches, _say) as workers:
             _say(f"measuring {len(workers)} x {len(batches)} in turns")
             found = measure.cells(workers, batches, seconds, most)
             if images is not None:

@@ -122,42 +122,41 @@ def _random(subject: Subject, batch: int) -> np.ndarray:
     return chance.standard_normal((batch, 3, *size), dtype=np.float32)
 
 
-def _work(subject: Subject, name: str, batch: int, pipe: Connection) -> None:
-    """Open an engine, then do what one is told until the pipe closes."""
+def _work(subject: Subject, name: str, batches: Sequence[int], pipe: Connection) -> None:
+    """Open an engine and try it, then do what one is told until the pipe closes or something fails."""
     from saccade.engine.choose import open_engine
 
     try:
-        engine = open_engine(subject.path, name, batch, subject.preprocess.size)
+        engine = open_engine(subject.path, name, batches[-1], subject.preprocess.size)
+        inputs = {batches[0]: _random(subject, batches[0])}
+        engine.run(inputs[batches[0]])  # an engine that compiles does so, or fails to, at its first batch
         pipe.send(engine.name)
+        while True:
+            asked: Any = pipe.recv()
+            if isinstance(asked, int):
+                if asked not in inputs:
+                    inputs = {asked: _random(subject, asked)}
+                    engine.run(inputs[asked])
+                start = time.perf_counter()
+                engine.run(inputs[asked])
+                pipe.send((time.perf_counter() - start, _held()))
+            else:
+                pipe.send(engine.run(asked).argmax(-1))
+    except (EOFError, BrokenPipeError):
+        return
     except Exception as error:  # each engine has its own kinds
         lines = str(error).strip().splitlines() or [type(error).__name__]
         pipe.send(error if isinstance(error, SaccadeError) else UsageError(lines[0][:200]))
-        return
-    inputs: dict[int, np.ndarray] = {}
-    while True:
-        try:
-            asked: Any = pipe.recv()
-        except EOFError:
-            return
-        if isinstance(asked, int):
-            if asked not in inputs:
-                inputs = {asked: _random(subject, asked)}
-                engine.run(inputs[asked])
-            start = time.perf_counter()
-            engine.run(inputs[asked])
-            pipe.send((time.perf_counter() - start, _held()))
-        else:
-            pipe.send(engine.run(asked).argmax(-1))
 
 
 class Worker:
     """An engine in a process of its own."""
 
-    def __init__(self, subject: Subject, engine: str, batch: int) -> None:
+    def __init__(self, subject: Subject, engine: str, batches: Sequence[int]) -> None:
         self.subject = subject
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_work, args=(subject, engine, batch, other), daemon=True)
+        self.process = context.Process(target=_work, args=(subject, engine, batches, other), daemon=True)
         self.process.start()
         other.close()
         self.engine = str(self._answer())
@@ -195,9 +194,13 @@ class Worker:
 
 @contextmanager
 def working(
-    subjects: Sequence[Subject], names: dict[str, list[str]], batch: int, say: Say
+    subjects: Sequence[Subject], names: dict[str, list[str]], batches: Sequence[int], say: Say
 ) -> Iterator[list[Worker]]:
-    """A process for each model and engine; one that cannot run a model is left out with a sentence."""
+    """A process for each model and engine; one that cannot run a model is left out with a sentence.
+
+    Args:
+        batches: how many pictures at once will be asked for, from few to many.
+    """
     with ExitStack() as stack:
         found: list[Worker] = []
         failures: list[SaccadeError] = []
@@ -205,7 +208,7 @@ def working(
             for name in names[subject.name]:
                 say(f"opening {subject.name} on {name}")
                 try:
-                    worker = Worker(subject, name, batch)
+                    worker = Worker(subject, name, batches)
                 except SaccadeError as error:
                     say(f"note: {subject.name} on {name} is left out: {error}")
                     failures.append(error)
