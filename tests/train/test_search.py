@@ -121,6 +121,27 @@ def test_a_speed_that_no_plan_has_twice_is_refused(vit, images, monkeypatch, aim
         search.search(vit, Preprocess(size=(16, 16)), images, lambda _: aim, 1, lambda _: None)
 
 
+def test_rougher_plans_are_tried_where_none_was_as_fast_again(vit, images, monkeypatch):
+    first, long = [], []
+
+    def again(modules, image, batch, seconds=0.0):
+        rows, plan = taken(modules, image, batch), getattr(modules[-1], "loop", None)
+        (first if seconds and not long else [] if seconds else long).append(plan)
+        if not seconds and plan in first:
+            rows[1] = [rows[0][0] / 1.3] * 9
+        return rows
+
+    monkeypatch.setattr(search, "race", again)
+    monkeypatch.setattr(search, "_timed", lambda _, inputs: [float(z.shape[1]) for z in inputs])
+    monkeypatch.setattr(search, "right_of", lambda modules, *_: (4, [3] * len(modules), []))
+    best = search.search(vit, Preprocess(size=(16, 16)), images, lambda _: 1.4, 1, lambda _: None)
+    assert best.tried.config not in first
+    assert best.speed.ratio >= 1.4
+    assert best.tried.predicted == pytest.approx(best.speed.slim)
+    assert long[-1] == best.tried.config
+    assert len(long) == len(set(long))
+
+
 def test_a_plan_that_saves_nothing_is_not_taken_however_fast_it_seems(images, monkeypatch):
     single = ViT(replace(TINY, image=(2, 2)))
     monkeypatch.setattr(search, "race", lambda modules, *_: [[2.0] * 9, [1.0] * 9][: len(modules)])

@@ -37,6 +37,8 @@ SECONDS = 1.5
 """For measuring one plan beside the dense model."""
 NOISE = 0.05
 """How much of the wanted speed may be missing when a plan that had it is measured again."""
+HARDER = (1.0, 1.1)
+"""How many times the wanted speed plans are made for; more only where none was as fast again."""
 ENOUGH = 512
 """Pictures on which plans are compared; the one that is chosen is scored on others."""
 
@@ -178,32 +180,39 @@ def search(
         middle = line[len(line) // 2]
         rows = race([vit, made(vit, middle)], size, batch, SECONDS)
         clock.learn(middle, usual / speed(batch, *rows).ratio)
-    measured = [each for line in lines for each in _reaching(vit, line, clock, usual, aim, batch)]
-    tried = [each for each in measured if saves(each.config)]  # what saves nothing is faster by chance only
-    good = [each for each in tried if each.ratio >= aim and each.ratio > 1]
-    if not good:
-        raise _unmet(tried, usual, aim, batch)
+    seen: list[Tried] = []
+    for harder in HARDER:
+        measured = [
+            each for line in lines for each in _reaching(vit, line, clock, usual, harder * aim, batch)
+        ]
+        tried = [each for each in measured if saves(each.config)]  # the rest is faster by chance only
+        known = [each.config for each in seen]
+        good = [each for each in tried if each.ratio >= aim > 1 and each.config not in known]
+        seen += [each for each in tried if each not in good]
+        for each in _ranked(vit, preprocess, images, good, say) if good else []:
+            found = speed(batch, *race([vit, made(vit, each.config)], size, batch))
+            if found.ratio > 1 and found.ratio >= aim * (1 - NOISE):
+                now = found.dense / usual  # how fast the machine is by now
+                return Chosen(replace(each, predicted=now * each.predicted), aim, found)
+            say(f"{told(each.config)}: {found.ratio:.2f} x as fast when measured again, and not taken")
+            seen.append(replace(each, taken=usual / found.ratio, ratio=found.ratio))
+        if not good:
+            break
+    raise _unmet([each for each in seen if each.ratio < aim], usual, aim, batch)
+
+
+def _ranked(vit: ViT, preprocess: Preprocess, images: Images, good: Sequence[Tried], say: Say) -> list[Tried]:
+    """Plans that are fast enough, the one that answers best first."""
     sample = images if len(images) <= ENOUGH else images.take(_spread(len(images), ENOUGH))
     count, right, _ = right_of([made(vit, each.config) for each in good], preprocess, sample)
     scored = [replace(each, right=hits / count) for each, hits in zip(good, right, strict=True)]
-    ranked = sorted(scored, key=_rank)
+    ranked = sorted(scored, key=lambda each: (each.right, each.ratio))
     for each in ranked:
         say(
             f"{told(each.config)}: {each.ratio:.2f} x as fast ({1e3 * each.taken:.1f} ms, predicted "
             f"{1e3 * each.predicted:.1f}), right {each.right:.1%} of {count}"
         )
-    again: list[Tried] = []
-    for each in reversed(ranked):
-        found = speed(batch, *race([vit, made(vit, each.config)], size, batch))
-        if found.ratio > 1 and found.ratio >= aim * (1 - NOISE):
-            return Chosen(each, aim, found)
-        say(f"{told(each.config)}: {found.ratio:.2f} x as fast when measured again, and not taken")
-        again.append(replace(each, taken=usual / found.ratio, ratio=found.ratio))
-    raise _unmet([*again, *(each for each in tried if each not in good)], usual, aim, batch)
-
-
-def _rank(tried: Tried) -> tuple[float, float]:
-    return tried.right, tried.ratio
+    return ranked[::-1]
 
 
 def _pictures(batch: int) -> str:
