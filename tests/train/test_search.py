@@ -142,6 +142,26 @@ def test_rougher_plans_are_tried_where_none_was_as_fast_again(vit, images, monke
     assert len(long) == len(set(long))
 
 
+def test_a_machine_that_becomes_faster_meanwhile_is_asked_for_less(vit, images, monkeypatch):
+    slow = [2.0]
+
+    def race(modules, image, batch, seconds=0.0):
+        if not seconds:
+            slow[0] = 1.0
+        return [[slow[0] * each for each in row] for row in taken(modules, image, batch)]
+
+    monkeypatch.setattr(search, "race", race)
+    monkeypatch.setattr(search, "right_of", lambda modules, *_: (4, [3] * len(modules), []))
+    said = []
+    best = search.search(
+        vit, Preprocess(size=(16, 16)), images, lambda dense: dense / (65 * 4 / 1.3), 1, said.append
+    )
+    assert best.aim == pytest.approx(1.3)
+    assert [words for words in said if "searching once more" in words] == [
+        "the dense model takes 260000.0 ms by now: searching once more"
+    ]
+
+
 def test_a_plan_that_saves_nothing_is_not_taken_however_fast_it_seems(images, monkeypatch):
     single = ViT(replace(TINY, image=(2, 2)))
     monkeypatch.setattr(search, "race", lambda modules, *_: [[2.0] * 9, [1.0] * 9][: len(modules)])
