@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("onnx", "openvino", "torch")
 CALIBRATION = 128
-CHECKED = 64
-"""Pictures on which a graph in float32 is checked; one in int8 is on as many as it is calibrated on."""
 FEW = 8
 """So many pictures or more are worth to be kept from the calibration, to be checked on."""
 
@@ -36,7 +34,7 @@ def export(
     kind: FormatOption = "auto",
     most: Annotated[
         int,
-        typer.Option("--pictures", help="Pictures to calibrate on, and as many others to check on."),
+        typer.Option("--pictures", help="Pictures to check on, and as many others to calibrate on."),
     ] = CALIBRATION,
 ) -> None:
     """Write a model as one graph with free batch and size: `saccade export runs/pets --to onnx`.
@@ -136,7 +134,7 @@ def _images(data: str, kind: str, most: int, int8: bool) -> "tuple[Images, Image
     learnt = next(found[name] for name in ("train", "val", "test") if name in found)
     held = next(found[name] for name in ("test", "val", "train") if name in found)
     if not int8:
-        return learnt, read(held.take(spread(len(held), min(most, CHECKED))))
+        return learnt, read(held.take(spread(len(held), most)))
     if learnt is not held:
         return read(learnt.take(spread(len(learnt), most))), read(held.take(spread(len(held), most)))
     some = spread(len(held), min(most, max(len(held) * 3 // 4, 1)))

@@ -22,6 +22,7 @@ from PIL import Image
 from saccade.data.decode import decode
 from saccade.data.images import Images
 from saccade.data.transform import Preprocess
+from saccade.engine.engine import brief
 from saccade.engine.subject import Subject
 from saccade.errors import DataError, ModelError, ResourceError, SaccadeError, UsageError
 
@@ -145,8 +146,7 @@ def _work(subject: Subject, name: str, batches: Sequence[int], pipe: Connection)
     except (EOFError, BrokenPipeError):
         return
     except Exception as error:  # each engine has its own kinds
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        pipe.send(error if isinstance(error, SaccadeError) else UsageError(lines[0][:200]))
+        pipe.send(error if isinstance(error, SaccadeError) else UsageError(brief(error)))
 
 
 class Worker:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from saccade.data.transform import Picture, Preprocess, opened
-from saccade.engine.engine import Engine
+from saccade.engine.engine import Engine, brief
 from saccade.errors import ModelError
 from saccade.weights.probe import picture
 
@@ -124,9 +124,8 @@ def _asked(graph: Engine, x: np.ndarray, expected: np.ndarray) -> tuple[np.ndarr
     try:
         found = graph.run(x)
     except Exception as error:  # each engine has its own kinds
-        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(
-            f"the graph fails on pictures of shape {x.shape} ({lines[0][:160]}): a size got baked in; "
+            f"the graph fails on pictures of shape {x.shape} ({brief(error)}): a size got baked in; "
             f"nothing was written; please report it"
         ) from error
     if found.shape != expected.shape:

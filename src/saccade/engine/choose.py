@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from saccade import __version__
-from saccade.engine.engine import NAMES, Engine, check_installed, installed, release
+from saccade.engine.engine import NAMES, Engine, brief, check_installed, installed, release
 from saccade.engine.folder import ENGINES, Exported, digest, engine_for, exported, is_exported, read_of
 from saccade.errors import ModelError, SaccadeError, UsageError, check_word
 from saccade.weights.atomic import write_bytes, write_text
@@ -106,7 +106,7 @@ def measured(makers: Makers, pixels: np.ndarray, word: str) -> Times:
     if not engines:
         raise _nobody(failures)
     for name, failure in failures.items():
-        _say(f"{name} cannot run this model here ({_brief(failure)}); going on without it")
+        _say(f"{name} cannot run this model here ({brief(failure)}); going on without it")
     for name in wrong(answers):
         del engines[name]
     found = {name: (loads[name], run) for name, run in turns(engines, pixels).items()}
@@ -146,7 +146,7 @@ def _nobody(failures: Mapping[str, Exception]) -> SaccadeError:
     told = [error for error in failures.values() if isinstance(error, ModelError)]
     if told:
         return told[0]
-    why = "".join(f"; {name}: {_brief(error)}" for name, error in failures.items())
+    why = "".join(f"; {name}: {brief(error)}" for name, error in failures.items())
     return UsageError(
         f"no engine here can run this model{why}; install another: pip install 'saccade[onnx,openvino]'"
     )
@@ -154,11 +154,6 @@ def _nobody(failures: Mapping[str, Exception]) -> SaccadeError:
 
 def _say(words: str) -> None:
     print(f"note: {words}", file=sys.stderr)
-
-
-def _brief(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:160] if lines else type(error).__name__
 
 
 def engines(path: Path) -> list[str]:

@@ -1,8 +1,10 @@
 """The model on torch, compiled when it meets its first batch."""
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
-from saccade.engine.engine import Logits, Pixels
+from saccade.engine.engine import Logits, Pixels, brief
+from saccade.errors import UsageError
 from saccade.models.build import Vision
 
 
@@ -19,4 +21,11 @@ class Compiled:
     def run(self, pixels: Pixels) -> Logits:
         """The logits of a batch."""
         with torch.inference_mode():
-            return self.fast(torch.from_numpy(pixels).to(self.device)).float().cpu().numpy()
+            try:
+                found = self.fast(torch.from_numpy(pixels).to(self.device))
+            except TorchDynamoException as error:
+                raise UsageError(
+                    f"torch cannot compile this model here ({brief(error)}); install a C++ compiler if none "
+                    f"is there, or choose another engine: eager, onnx or openvino"
+                ) from error
+            return found.float().cpu().numpy()

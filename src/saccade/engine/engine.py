@@ -61,6 +61,12 @@ def check_installed(name: str) -> None:
         )
 
 
+def brief(error: Exception) -> str:
+    """The first line of a long message; each engine has its own kinds of failing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
 def softmax(logits: Float32[np.ndarray, "b classes"]) -> Float32[np.ndarray, "b classes"]:
     """Logits to probabilities, without torch."""
     shifted: Any = np.exp(logits - logits.max(-1, keepdims=True))

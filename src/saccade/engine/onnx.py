@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from saccade.engine.engine import Logits, check_installed
+from saccade.engine.engine import Logits, brief, check_installed
 from saccade.errors import ModelError
 
 
@@ -48,8 +48,3 @@ def available() -> int:
     """The processors that this process may use."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return int(wanted) if wanted.isdigit() and int(wanted) else len(os.sched_getaffinity(0))
-
-
-def brief(error: Exception) -> str:
-    """The first line of a long message."""
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from saccade.engine.engine import Logits, check_installed
-from saccade.engine.onnx import available, brief
+from saccade.engine.engine import Logits, brief, check_installed
+from saccade.engine.onnx import available
 from saccade.errors import ModelError
 
 
