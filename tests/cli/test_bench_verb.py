@@ -10,9 +10,9 @@ from trees import tree
 
 from saccade.api import Model
 from saccade.cli.bench import _files
-from saccade.cli.sample import spread
 from saccade.cli.table import table
 from saccade.data.open import open_images
+from saccade.data.split import spread
 from saccade.data.transform import Preprocess
 from saccade.engine import bench, bench_told
 from saccade.engine.bench import Cell

@@ -15,8 +15,9 @@ from saccade.errors import DataError, UsageError, check_number, check_word
 
 if TYPE_CHECKING:
     from saccade.data.images import Images
-    from saccade.engine.bench import Before, Cell, Worker
+    from saccade.engine.bench import Before, Cell
     from saccade.engine.subject import Subject
+    from saccade.engine.worker import Worker
 
 DECODED = 32
 
@@ -57,14 +58,16 @@ def bench(
     from saccade.cli.table import table
     from saccade.engine import bench as measure
     from saccade.engine import bench_told
+    from saccade.engine.choose import processor
     from saccade.engine.subject import subject
+    from saccade.engine.worker import working
 
     with TemporaryDirectory() as scratch:
         subjects = [subject(model, Path(scratch) / str(i)) for i, model in enumerate(models)]
         images = _images(data, kind, count, subjects) if data else None
         names = {each.name: _names(each.path, engine) for each in subjects}
         most = measure.peak()
-        with measure.working(subjects, names, batches, _say) as workers:
+        with working(subjects, names, batches, _say) as workers:
             _say(f"measuring {len(workers)} x {len(batches)} in turns")
             found = measure.cells(workers, batches, seconds, most)
             if images is not None:
@@ -81,7 +84,7 @@ def bench(
         return
     typer.echo(table(bench_told.rows(found), right=range(2, 10)))
     typer.echo(bench_told.told(before))
-    typer.echo(f"{measure.machine()}; a product of matrices reaches {2 * most / 1e9:.0f} GFLOP/s here")
+    typer.echo(f"{processor()}; a product of matrices reaches {2 * most / 1e9:.0f} GFLOP/s here")
 
 
 def _batches(text: str) -> list[int]:
@@ -108,8 +111,9 @@ def _key(worker: "Worker") -> tuple[str, str]:
 
 def _images(data: str, kind: str, count: int, subjects: "Sequence[Subject]") -> "Images":
     """Some pictures of the first of test, val and train, of classes that every model knows."""
-    from saccade.cli.sample import readable, spread
+    from saccade.cli.sample import readable
     from saccade.data.open import open_images
+    from saccade.data.split import spread
 
     found = open_images(data, kind, least=1).splits
     images = next(found[name] for name in ("test", "val", "train") if name in found)
@@ -120,7 +124,7 @@ def _images(data: str, kind: str, count: int, subjects: "Sequence[Subject]") -> 
                 f"{data} has {len(unknown)} classes that {each.name} does not know "
                 f"({', '.join(unknown[:3])}); expected folders named like its labels, or no --data"
             )
-    some = images if len(images) <= count else images.take(spread(len(images), count))
+    some = images.take(spread(len(images), count))
     if not any(readable(some, i) for i in range(len(some))):
         raise DataError(f"none of {len(some):,} pictures of {data} could be read; expected one or more")
     return some
@@ -128,7 +132,8 @@ def _images(data: str, kind: str, count: int, subjects: "Sequence[Subject]") -> 
 
 def _files(images: "Images") -> list[bytes]:
     """Pictures as they lie on the disk, spread over all, without those that cannot be read."""
-    from saccade.cli.sample import readable, spread
+    from saccade.cli.sample import readable
+    from saccade.data.split import spread
 
     return [images.read(i) for i in spread(len(images), DECODED) if readable(images, i)]
 
@@ -147,10 +152,10 @@ def _draw(cells: "Sequence[Cell]", pictures: int, path: Path) -> None:
 
 def _json(cells: "Sequence[Cell]", before: "Before", most: float) -> str:
     from saccade import values
-    from saccade.engine.bench import machine
+    from saccade.engine.choose import processor
 
     described = [{k: v for k, v in values.to_json(c).items() if k != "right" or c.right >= 0} for c in cells]
-    peak = {"machine": machine(), "peak_macs_per_second": most}
+    peak = {"machine": processor(), "peak_macs_per_second": most}
     return json.dumps({**peak, "before": values.to_json(before), "cells": described}, indent=2)
 
 

@@ -127,8 +127,9 @@ def _images(data: str, kind: str, most: int, int8: bool) -> "tuple[Images, Image
     """Pictures to calibrate on and to check on, spread over their splits: others, where there are enough."""
     import numpy as np
 
-    from saccade.cli.sample import read, spread
+    from saccade.cli.sample import read
     from saccade.data.open import open_images
+    from saccade.data.split import spread
 
     found = open_images(data, kind, least=1).splits
     learnt = next(found[name] for name in ("train", "val", "test") if name in found)

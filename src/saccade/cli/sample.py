@@ -1,4 +1,4 @@
-"""Some pictures of many, for verbs that need no more: spread over all, and such as can be read."""
+"""Pictures that can be read, for verbs that need some of many."""
 
 import sys
 from typing import SupportsIndex
@@ -8,11 +8,6 @@ import numpy as np
 from saccade.data.decode import decode
 from saccade.data.images import Images
 from saccade.errors import DataError
-
-
-def spread(count: int, most: int) -> np.ndarray:
-    """At most so many places among `count`, at even distances."""
-    return np.linspace(0, count - 1, min(most, count)).astype(np.int64)
 
 
 def readable(images: Images, i: SupportsIndex) -> bool:

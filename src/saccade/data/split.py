@@ -15,6 +15,11 @@ Indices = Int64[np.ndarray, "_"]
 Parts = tuple[Indices, Indices]
 
 
+def spread(count: int, most: int) -> Indices:
+    """At most so many places among `count`, at even distances."""
+    return np.linspace(0, count - 1, min(most, count)).astype(np.int64)
+
+
 def stratified(
     labels: Labels,
     fraction: float,

@@ -5,6 +5,7 @@ all places of a batch share statistics in training, so padding and later words c
 Shapes: b sentences, n words of the target, m of the source, d width, v vocabulary.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
@@ -134,14 +135,14 @@ class Decoder(nn.Module):
         return log_p, replace(state, before=tuple(kept), length=state.length + 1)
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(nn.Module, ABC):
     """Any encoder that makes vectors, and a decoder that reads them: `encode` is all that a new kind adds."""
 
     decoder: Decoder
 
+    @abstractmethod
     def encode(self, source: Tensor, mask: SourceMask | None = None) -> Float[Tensor, "b m d"]:
         """The source as vectors of the decoder's width."""
-        raise NotImplementedError
 
     def forward(self, source: Tensor, mask: SourceMask | None, target_in: Numbers) -> Float[Tensor, "b n v"]:
         return self.decoder(self.encode(source, mask), weight_of(mask), target_in)

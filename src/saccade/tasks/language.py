@@ -3,6 +3,7 @@
 Shapes: b windows, n words, v vocabulary.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import NamedTuple, cast
 
@@ -46,7 +47,7 @@ def _counted(
     return loss, (logits.detach().argmax(-1) == wanted).sum().float()
 
 
-class Language:
+class Language(ABC):
     """What the next word and the hidden word share; batches are those of `saccade.data.windows.Windows`."""
 
     def __init__(self, module: nn.Module, *, smoothing: float = 0.0, seed: int = 0) -> None:
@@ -58,9 +59,9 @@ class Language:
         """The model of the language."""
         return self._module
 
+    @abstractmethod
     def answers(self, module: nn.Module, batch: Batch) -> tuple[Float[Tensor, "n v"], Int[Tensor, "n"]]:
         """Logits of the words to be named, and the words."""
-        raise NotImplementedError
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Mean cross-entropy of a word, and how many are right."""

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from saccade.data.collection import Collection
 from saccade.data.images import Images
 from saccade.data.open import open_images
+from saccade.data.split import spread
 from saccade.data.transform import Preprocess
 from saccade.errors import DataError
 from saccade.metrics.interval import wilson
@@ -111,7 +111,7 @@ def _trained(folder: Path, run: Run, found: Collection, model: str, fraction: fl
 def _pictures(images: Images, preprocess: Preprocess) -> Image:
     """Some pictures, evenly spread over the set, as a model sees them."""
     made = []
-    for i in np.linspace(0, len(images) - 1, min(LOOKS, len(images))).astype(int).tolist():
+    for i in spread(len(images), LOOKS).tolist():
         try:
             made.append(torch.from_numpy(preprocess(images.read(i))))
         except DataError:

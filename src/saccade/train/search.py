@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from saccade.data.images import Images
+from saccade.data.split import spread
 from saccade.data.transform import Preprocess
 from saccade.errors import UsageError
 from saccade.models.hybrid import Hybrid
@@ -215,7 +216,7 @@ def search(
 
 def _ranked(vit: ViT, preprocess: Preprocess, images: Images, good: Sequence[Tried], say: Say) -> list[Tried]:
     """Plans that are fast enough, the one that answers best first."""
-    sample = images if len(images) <= ENOUGH else images.take(_spread(len(images), ENOUGH))
+    sample = images.take(spread(len(images), ENOUGH))
     count, right, _ = right_of([made(vit, each.config) for each in good], preprocess, sample)
     scored = [replace(each, right=hits / count) for each, hits in zip(good, right, strict=True)]
     ranked = sorted(scored, key=lambda each: (each.right, each.ratio))
@@ -229,10 +230,6 @@ def _ranked(vit: ViT, preprocess: Preprocess, images: Images, good: Sequence[Tri
 
 def _pictures(batch: int) -> str:
     return "a picture" if batch == 1 else f"{batch} pictures"
-
-
-def _spread(count: int, wanted: int) -> np.ndarray:
-    return np.linspace(0, count - 1, wanted).astype(np.int64)
 
 
 def _reaching(

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 from torch import nn
 
 from saccade.data.buckets import Buckets, Limit, Pairs, Shuffled, once, stream
 from saccade.data.sentences import Corpus, Sentences, hold_out
+from saccade.data.split import spread
 from saccade.data.translation import open_pairs
 from saccade.errors import DataError
 from saccade.metrics.text import signature
@@ -77,9 +77,7 @@ class Translation:
 
     def score(self, task: Task, module: nn.Module, failed: set[int], say: Say) -> dict[str, float]:
         assert isinstance(task, Translate)
-        some = self.held.take(
-            np.linspace(0, len(self.held) - 1, min(SCORED, len(self.held))).astype(np.int64)
-        )
+        some = self.held.take(spread(len(self.held), SCORED))
         mine = task.tally(module, once(some, Limit(), self.team.part))
         return task.scores(Tally.of(self.team.sum(mine.numbers())))
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
+from saccade.data.split import spread
 from saccade.explain.embedding.neighbours import neighbours, ready
 from saccade.tasks.logistic import parts, path, trials
 
@@ -73,7 +74,7 @@ def mean_average_precision(
     Of more than `most` queries every so many-th is asked; one without another of its class is not.
     """
     reference, queries = parted or (np.arange(len(x)), np.arange(len(x)))
-    queries = queries[np.linspace(0, len(queries) - 1, min(most, len(queries))).astype(np.int64)]
+    queries = queries[spread(len(queries), most)]
     x = ready(x, metric)
     squares, found = (x[reference] ** 2).sum(1), []
     for i in queries.tolist():
@@ -152,7 +153,7 @@ def linear(
     NaN where the classes have too few pictures.
     """
     reference = np.arange(len(x)) if parted is None else parted[0]
-    reference = reference[np.linspace(0, len(reference) - 1, min(MOST, len(reference))).astype(np.int64)]
+    reference = reference[spread(len(reference), MOST)]
     inner, own = x[reference].astype(np.float64), labels[reference]
     made = parts(own, 5, seed) if len(np.unique(own)) > 1 else []
     tried = trials(inner, own, classes, made, strengths) if made else []

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from saccade import values
+from saccade.data.split import spread
 from saccade.errors import check_number, check_word
 from saccade.explain.embedding import projection, scores
 from saccade.explain.embedding.findings import Twin, contradicted, twins
@@ -147,7 +148,7 @@ def survey(found: Embedded, look: Look) -> Survey:
     """Look at vectors from all sides; `beside` adds what raw pixels would have told."""
     near = neighbours(found.vectors, look.neighbours, metric=look.metric, index=look.index)
     classes = len(np.unique(found.labels)) if found.labelled else 0
-    drawn = np.linspace(0, len(found.vectors) - 1, min(look.pictures, len(found.vectors))).astype(np.int64)
+    drawn = spread(len(found.vectors), look.pictures)
     chosen = found.vectors[drawn]
     made = projection.project(chosen, look.way, look.seed, look.perplexity, look.metric)
     notes = [made.note] if made.note else []
