@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from saccade.data.bitext import fields
 from saccade.data.collection import TEST, TRAIN, VAL, nearest, some, split_of
 from saccade.data.lines import LONGEST, lines
 from saccade.data.source import shown
-from saccade.data.translation import fields
 from saccade.errors import DataError, check_number
 
 WIDEST = 10_000_000
