@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from saccade.nn.attention import attend, probabilities
-from saccade.nn.chunked import chunked
-from saccade.nn.windowed import windowed
+from saccade.nn.variants.chunked import chunked
+from saccade.nn.variants.windowed import windowed
 
 SIDES = (32, 40, 48, 64)
 MEMORY = (32, 48, 64)

@@ -10,9 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import saccade
-from saccade.data.translation import open_pairs
+from saccade.api.text_models import TextModel
 from saccade.metrics.text import corpus_bleu
-from saccade.text import TextModel
+from saccade.tasks.translate.corpus import open_pairs
 
 PARTS = 4
 

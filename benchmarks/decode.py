@@ -19,7 +19,7 @@ import PIL
 import torch
 from PIL import Image, features
 
-from saccade.data.transform import IMAGENET, Preprocess
+from saccade.data.image.preprocess import IMAGENET, Preprocess
 
 MEAN, STD = (np.array(values, dtype=np.float32) for values in IMAGENET)
 PREPROCESS = Preprocess(crop=0.875, mean=IMAGENET[0], std=IMAGENET[1])

@@ -62,8 +62,8 @@ elif who in ("openvino", "again"):
         request.infer([x])
 else:
     from pathlib import Path
-    from saccade.engine.choose import open_exported
-    from saccade.engine.folder import exported
+    from saccade.engine.select import open_exported
+    from saccade.engine.exported import exported
     engine = open_exported(exported(Path(graph)), "auto", batch)
     def ask():
         engine.run(x)
@@ -87,8 +87,8 @@ def make(folder: Path, size: str, int8: bool) -> dict[str, Path]:
     import torch
 
     import saccade
-    from saccade.data.transform import Preprocess
-    from saccade.engine.draw import draw
+    from saccade.data.image.preprocess import Preprocess
+    from saccade.engine.graph.drawing import draw
     from saccade.engine.write import write
     from saccade.weights.load import Loaded
 

@@ -27,7 +27,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 import saccade
-from saccade.explain.relevance import generic, relevance
+from saccade.explain.methods.relevance import generic, relevance
 from saccade.explain.replay import Moment, moments
 from saccade.models.vit import ViT
 
@@ -40,7 +40,7 @@ if sys.argv[1] == "explain":
     import saccade.explain
     for found in pkgutil.walk_packages(saccade.explain.__path__, "saccade.explain."):
         importlib.import_module(found.name)
-    sys.modules["saccade.explain.relevance"].relevance(vit, image, torch.tensor([3]))
+    sys.modules["saccade.explain.methods.relevance"].relevance(vit, image, torch.tensor([3]))
 for _ in sys.stdin:
     start = process_time()
     with torch.inference_mode():

@@ -28,13 +28,13 @@ from PIL import Image
 
 import saccade
 from saccade import values
-from saccade.explain import lrp
 from saccade.explain.ask import Function, Maps, Target, still
-from saccade.explain.methods import METHODS, fitting
-from saccade.explain.perturb import cells_of
-from saccade.explain.ranking import Masks, Ranking, rank
-from saccade.explain.relevance import levels, rolled
-from saccade.metrics.segment import Overlap, Segmented, overlap, segmented
+from saccade.explain.faithfulness.perturbation import cells_of
+from saccade.explain.faithfulness.ranking import Masks, Ranking, rank
+from saccade.explain.methods import lrp
+from saccade.explain.methods.relevance import levels, rolled
+from saccade.explain.methods.table import METHODS, fitting
+from saccade.metrics.localisation import Overlap, Segmented, overlap, segmented
 from saccade.models.build import Vision
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image as Pictures

@@ -16,16 +16,16 @@ import torch.nn.functional as F
 from einops import repeat
 from torch import Tensor, nn
 
-from saccade.models.bert import BERT
 from saccade.models.blank import blank, undrawn
 from saccade.models.cost import parameters
 from saccade.models.names import config as picture_config
-from saccade.models.sequence import NextToken
-from saccade.models.text import build, config, is_text
+from saccade.models.text.bert import BERT
+from saccade.models.text.names import build, config, is_text
+from saccade.models.text.sequence import NextToken
 from saccade.models.vit import ViT
 from saccade.nn.block import Block
-from saccade.nn.decoder import DecoderBlock
-from saccade.tasks.language import hide
+from saccade.nn.text.decoder_block import DecoderBlock
+from saccade.tasks.language.loss import hide
 
 PAGE = Path(__file__).parents[1] / "docs" / "transformer-gpt-bert.md"
 BEGIN, END = "<!-- made by benchmarks/family.py -->", "<!-- end -->"

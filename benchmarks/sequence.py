@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.models import text
-from saccade.models.decode import Marks, greedy
-from saccade.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from saccade.models.transformer import Transformer, TransformerConfig
+from saccade.freed import keep_freed
+from saccade.models.text import names as text
+from saccade.models.text.decoding import Marks, greedy
+from saccade.models.text.seq2seq import Seq2Seq, Seq2SeqConfig
+from saccade.models.text.transformer import Transformer, TransformerConfig
 from saccade.nn.position import sincos
-from saccade.train.freed import keep_freed
 
 WORDS, LENGTH = 8000, 14
 Once = Callable[[], object]

@@ -32,7 +32,7 @@ def predict(folder: Path) -> list[str]:
     from PIL import Image
 
     import saccade
-    from saccade.data.transform import Preprocess
+    from saccade.data.image.preprocess import Preprocess
     from saccade.engine.write import write
     from saccade.weights.load import Loaded
 

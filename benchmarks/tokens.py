@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, nn
 
 import saccade
-from saccade.data.transform import Preprocess
-from saccade.engine.eager import Eager
+from saccade.data.image.preprocess import Preprocess
 from saccade.engine.engine import Engine, release
 from saccade.engine.export import graph
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
+from saccade.engine.torch import Eager
 from saccade.models.build import config_of
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image

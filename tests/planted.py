@@ -21,7 +21,7 @@ from einops import rearrange
 from PIL import Image
 
 import saccade
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.models.vit import ViT, ViTConfig
 
 SIDE, TEXTURE, CELL = 48, 8, 8

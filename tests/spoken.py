@@ -5,13 +5,13 @@ from pathlib import Path
 
 import torch
 
-from saccade.data.vocabulary import learn
-from saccade.models.bert import BERT, BERTConfig
-from saccade.models.gpt import GPT, GPTConfig
-from saccade.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from saccade.models.transformer import Transformer, TransformerConfig
+from saccade.models.text.bert import BERT, BERTConfig
+from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.models.text.seq2seq import Seq2Seq, Seq2SeqConfig
+from saccade.models.text.transformer import Transformer, TransformerConfig
 from saccade.nn.block import BlockStyle
-from saccade.weights.text import Spoken, write
+from saccade.text.vocabulary import learn
+from saccade.weights.load_text import Spoken, write
 
 TEXT = "the cat sat on the mat and the dog ran to the log. "
 WORDS = learn([TEXT.strip()] * 9)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from saccade.api import Model
+from saccade.api.models import Model
 from saccade.cli.app import main
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.models.vit import ViT, ViTConfig
 
 SMALL = ViTConfig(image=(32, 32), patch=8, width=32, depth=2, heads=4, hidden=64, classes=5)

@@ -10,7 +10,7 @@ from terminal import NAMES, picture, small
 from trees import tree
 
 import saccade
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.errors import DataError, ModelError, UsageError
 
 

@@ -6,12 +6,20 @@ from pathlib import Path
 import pytest
 
 from saccade.errors import UsageError
-from saccade.models import names, resnet, text, vit
+from saccade.files import strict_json as strictjson
+from saccade.models import names, resnet, vit
 from saccade.models.cost import describe, describe_text
-from saccade.nn import block, norm, place, pool, resample
-from saccade.train.recipe import Recipe, override, read
-from saccade.train.textrecipe import TextRecipe
-from saccade.weights import archive, child, npz, pickled, safe, strictjson, unpickle
+from saccade.models.text import names as text
+from saccade.nn import block, norm, pool, resample
+from saccade.nn import position_kinds as place
+from saccade.recipe import Recipe, override, read
+from saccade.text.recipe import TextRecipe
+from saccade.weights.formats import npz
+from saccade.weights.formats import safetensors as safe
+from saccade.weights.formats import zip as archive
+from saccade.weights.formats.pickle import child
+from saccade.weights.formats.pickle import convert as unpickle
+from saccade.weights.formats.pickle import machine as pickled
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(

@@ -19,7 +19,7 @@ from PIL import Image
 import saccade
 from saccade.models.build import build
 from saccade.models.vit import ViTConfig
-from saccade.weights.files import tensors
+from saccade.weights.formats.tensors import tensors
 
 ROOT = Path(__file__).parents[1]
 READMES = ("README.md", "README.zh-CN.md")
@@ -183,7 +183,8 @@ def test_the_reading_path_is_as_long_as_told(name):
 
 @pytest.mark.parametrize("name", READMES)
 def test_the_limits_told_are_those_of_the_code(name):
-    from saccade.data import decode, source
+    from saccade.data.image import decode
+    from saccade.data.image import formats as source
 
     text = (ROOT / name).read_text(encoding="utf-8").replace("5000 万", "50 million")
     assert f"{source.BYTES // 10**6} MB" in text

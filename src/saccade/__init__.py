@@ -4,26 +4,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from saccade.api import Model as Model
-    from saccade.api import create as create
-    from saccade.api import load as load
-    from saccade.api import train as train
-    from saccade.data.transform import Preprocess as Preprocess
+    from saccade.api.models import Model as Model
+    from saccade.api.models import create as create
+    from saccade.api.models import load as load
+    from saccade.api.models import train as train
+    from saccade.api.text_models import TextModel as TextModel
+    from saccade.data.image.preprocess import Preprocess as Preprocess
     from saccade.errors import SaccadeError as SaccadeError
-    from saccade.text import TextModel as TextModel
     from saccade.types import Prediction as Prediction
 
 __version__ = "0.1.0.dev0"
 
 _PLACES = {
-    "Model": "saccade.api",
+    "Model": "saccade.api.models",
     "Prediction": "saccade.types",
-    "Preprocess": "saccade.data.transform",
+    "Preprocess": "saccade.data.image.preprocess",
     "SaccadeError": "saccade.errors",
-    "TextModel": "saccade.text",
-    "create": "saccade.api",
-    "load": "saccade.api",
-    "train": "saccade.api",
+    "TextModel": "saccade.api.text_models",
+    "create": "saccade.api.models",
+    "load": "saccade.api.models",
+    "train": "saccade.api.models",
 }
 __all__ = sorted(_PLACES)
 

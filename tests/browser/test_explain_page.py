@@ -7,8 +7,8 @@ from chromium import browsing, chromium
 from terminal import NAMES, small
 
 import saccade
-from saccade.explain.account import Question
 from saccade.explain.describe import hottest
+from saccade.explain.explanation import Question
 from saccade.explain.page.page import page
 from saccade.explain.page.tell import story
 from saccade.explain.replay import moments

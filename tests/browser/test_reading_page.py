@@ -5,8 +5,8 @@ import pytest
 from chromium import browsing, chromium
 from spoken import speaker
 
-from saccade.explain.reading.page import page as written
-from saccade.explain.reading.read import read
+from saccade.explain.text.attention import read
+from saccade.explain.text.page import page as written
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine")
 READING = read(speaker("transformer"), "the cat sat on the mat", "the dog ran to the log")

@@ -23,7 +23,7 @@ HEAVY = {
     "huggingface_hub",
     "safetensors",
     "einops",
-    "saccade.api",
+    "saccade.api.models",
 }
 MAIN = "from saccade.cli.app import main\ntry: main()\nexcept SystemExit: pass"
 COMMANDS = [

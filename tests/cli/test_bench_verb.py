@@ -8,12 +8,12 @@ from PIL import Image
 from terminal import run
 from trees import tree
 
-from saccade.api import Model
+from saccade.api.models import Model
 from saccade.cli.bench import _files
 from saccade.cli.table import table
-from saccade.data.open import open_images
-from saccade.data.split import spread
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
+from saccade.data.readers.open import open_images
+from saccade.data.splits import spread
 from saccade.engine import bench, bench_told
 from saccade.engine.bench import Cell
 from saccade.errors import DataError

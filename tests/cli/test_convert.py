@@ -11,10 +11,10 @@ from PIL import Image
 from terminal import NAMES, run, small
 from torch.testing import assert_close
 
-from saccade.api import load
+from saccade.api.models import load
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
-from saccade.weights.files import tensors
+from saccade.weights.formats.tensors import tensors
 
 TANH = BlockStyle(gelu="tanh", eps=1e-6)
 
@@ -273,8 +273,8 @@ def test_out_is_required(timm):
 
 
 def test_a_hybrid_keeps_its_patch(tmp_path):
-    from saccade.api import Model
-    from saccade.data.transform import Preprocess
+    from saccade.api.models import Model
+    from saccade.data.image.preprocess import Preprocess
     from saccade.models.hybrid import Hybrid, HybridConfig
 
     vit = ViTConfig(image=(64, 64), patch=16, width=24, depth=1, heads=2, hidden=32, classes=3)

@@ -1,7 +1,7 @@
 import pytest
 from terminal import run
 
-from saccade.api import load
+from saccade.api.models import load
 
 
 def test_the_demo_goes_from_pictures_to_a_report_and_never_overwrites(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from terminal import picture, run, small
 
-from saccade.weights.files import tensors, write_safetensors
+from saccade.weights.formats.tensors import tensors, write_safetensors
 
 
 def edited(folder, file, place, value):

@@ -10,7 +10,7 @@ from terminal import picture, run, small
 from trees import picture as noise
 from trees import state, tree
 
-from saccade.api import load, train
+from saccade.api.models import load, train
 
 FILES = {"features.safetensors", "map.html", "map.json", "map.png", "pictures.csv", "report.json"}
 

@@ -12,8 +12,8 @@ from PIL import Image
 from terminal import picture, run
 
 import saccade
-from saccade.explain.methods import METHODS
-from saccade.explain.truth import measure
+from saccade.explain.faithfulness.meter import measure
+from saccade.explain.methods.table import METHODS
 
 
 @pytest.fixture(scope="module")

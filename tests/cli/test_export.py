@@ -14,10 +14,10 @@ from terminal import run
 from trees import tree
 
 from saccade.cli.export import _beside
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.errors import DataError
+from saccade.weights.known_answer import picture
 from saccade.weights.load import write as write_model
-from saccade.weights.probe import picture
 
 LABELS = list("abcde")
 TORCHLESS = """

@@ -10,8 +10,8 @@ from terminal import picture, run
 from trees import picture as bytes_of
 from trees import state, tar, tree
 
-from saccade.api import Model
-from saccade.data.transform import Preprocess
+from saccade.api.models import Model
+from saccade.data.image.preprocess import Preprocess
 from saccade.models.vit import ViT, ViTConfig
 
 QUICK = ["--set", "budget.epochs=1", "--set", "budget.batch=4", "--set", "workers=0"]
@@ -282,7 +282,7 @@ def a_page_for_weights(mine):
 
 
 def not_a_number(mine):
-    from saccade.weights.files import tensors, write_safetensors
+    from saccade.weights.formats.tensors import tensors, write_safetensors
 
     path = mine / "model/model.safetensors"
     found = {name: tensor.clone() for name, tensor in tensors(path).items()}
@@ -384,7 +384,7 @@ def no_weights_to_begin_from(mine):
 
 def a_forged_state(mine):
     """Whole by its hashes, but of another version."""
-    from saccade.train.state import digest
+    from saccade.train.checkpoint import digest
 
     for place in (mine / "run/checkpoints").iterdir():
         (place / "state.json").write_text('{"step": 1}')

@@ -325,7 +325,7 @@ def test_code_that_a_config_wants_run_is_ignored_and_that_is_said(good, key, com
 def test_weights_that_are_not_numbers_are_refused(good, photo, tmp_path):
     import torch
 
-    from saccade.weights.files import tensors, write_safetensors
+    from saccade.weights.formats.tensors import tensors, write_safetensors
 
     copy = shutil.copytree(good / "saccade", tmp_path / "copy")
     weights = dict(tensors(copy))

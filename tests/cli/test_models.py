@@ -10,10 +10,10 @@ import pytest
 import torch
 from terminal import run
 
-from saccade.models import text
 from saccade.models.build import build
 from saccade.models.cost import describe, describe_text, macs, parameters
 from saccade.models.names import EXAMPLES, config
+from saccade.models.text import names as text
 
 PUBLISHED = {
     "vit_ti16": 5_717_416,

@@ -10,7 +10,7 @@ import sys
 import pytest
 from terminal import picture, run, small
 
-from saccade.api import load
+from saccade.api.models import load
 
 
 def test_a_table_names_the_likeliest_classes_first(model, photo):

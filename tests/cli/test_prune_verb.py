@@ -11,16 +11,18 @@ from trees import tree
 
 import saccade
 from saccade import values
-from saccade.api import Model
+from saccade.api.models import Model
 from saccade.cli import prune as verb
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.models.names import config
 from saccade.models.resnet import ResNet
 from saccade.models.vit import ViT, ViTConfig
+from saccade.prune import search
+from saccade.recipe import Recipe
 from saccade.tokens.merge import Merged
 from saccade.tokens.prune import Pruned
-from saccade.train import search, slim, slim_told
-from saccade.train.recipe import Recipe
+from saccade.vision import pruned as slim
+from saccade.vision import slim_told
 
 QUICK = ["--set", "budget.epochs=1", "--set", "budget.batch=8", "--set", "workers=0"]
 TINY = ViTConfig(image=(16, 16), patch=2, width=24, depth=4, heads=3, hidden=48, classes=2)

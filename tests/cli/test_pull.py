@@ -7,7 +7,7 @@ import pytest
 from hub import Hub, isolate
 from terminal import NAMES, run, small
 
-from saccade.api import load
+from saccade.api.models import load
 
 
 def files(folder):

@@ -8,11 +8,11 @@ from spoken import KINDS, TEXT, WORDS, folder, speaker
 from terminal import run
 
 import saccade
-from saccade.data.vocabulary import learn
 from saccade.errors import ModelError, UsageError
-from saccade.models.decode import Marks, beam, greedy
-from saccade.tasks.writing import Manner, completions, fillings, translations
-from saccade.weights.text import Spoken, write
+from saccade.models.text.decoding import Marks, beam, greedy
+from saccade.text.generate import Manner, completions, fillings, translations
+from saccade.text.vocabulary import learn
+from saccade.weights.load_text import Spoken, write
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from terminal import run
 
-from saccade.train import judgement, start
+from saccade.text import evaluation as judgement
+from saccade.train import start
 from saccade.train.subject import Asked
 
 PAIRS = [("Katze", "cat"), ("Hund", "dog"), ("Kuh und Hund", "cow and dog"), ("Henne", "hen")] * 5

@@ -6,8 +6,8 @@ import pytest
 from terminal import run
 from trees import tree
 
-from saccade.api import Model
-from saccade.data.transform import Preprocess
+from saccade.api.models import Model
+from saccade.data.image.preprocess import Preprocess
 from saccade.models.vit import ViT, ViTConfig
 
 QUICK = ["--set", "budget.epochs=1", "--set", "budget.batch=8", "--set", "workers=0"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.errors import UsageError
 from saccade.models.build import build, config_of, from_json, to_json
 from saccade.models.hybrid import HybridConfig

@@ -12,11 +12,11 @@ from pictures import encode, scene
 from PIL import Image
 from scipy import stats
 
-from saccade.data.augment import POLICIES, Augment, crop_box, erased
-from saccade.data.chance import Chance
-from saccade.data.decode import decode
-from saccade.data.operations import LIMITS, ONE_SIDED, OPERATIONS, operate
-from saccade.data.transform import FITS, Preprocess
+from saccade.data.image.augment import POLICIES, Augment, crop_box, erased
+from saccade.data.image.decode import decode
+from saccade.data.image.operations import LIMITS, ONE_SIDED, OPERATIONS, operate
+from saccade.data.image.preprocess import FITS, Preprocess
+from saccade.data.randomness import Chance
 from saccade.errors import UsageError
 from saccade.values import from_json, to_json
 
@@ -245,7 +245,7 @@ def test_a_policy_applies_as_many_operations_as_its_paper_says(policy, operation
         applied.append((name, strength, negative))
         return picture
 
-    monkeypatch.setattr("saccade.data.augment.operate", note)
+    monkeypatch.setattr("saccade.data.image.augment.operate", note)
     augment = Augment(policy=policy, operations=operations, magnitude=7.0, colour=0.1)
     for chance in chances(400):
         augment(photo(4, 4), Preprocess(size=(2, 2)), chance)

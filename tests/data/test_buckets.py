@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from saccade.data import windows
-from saccade.data.buckets import STEP, Buckets, Limit, Pairs, Shuffled, once, padded, stream
-from saccade.data.vocabulary import BOS, EOS, PAD, Numbered
-from saccade.data.windows import Windows
 from saccade.errors import DataError, UsageError
+from saccade.tasks.language import batches as windows
+from saccade.tasks.language.batches import Windows
+from saccade.tasks.translate.batches import STEP, Buckets, Limit, Pairs, Shuffled, once, padded, stream
+from saccade.text.vocabulary import BOS, EOS, PAD, Numbered
 
 
 def numbered(rows):

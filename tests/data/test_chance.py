@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from saccade.data.chance import Chance, _absorb, _absorb_each, permutation
+from saccade.data.randomness import Chance, _absorb, _absorb_each, permutation
 
 COUNT = 4000
 # one test in a thousand would fail by bad luck, but the luck here is always the same
@@ -95,7 +95,7 @@ def test_the_other_draws_are_the_ones_that_saved_runs_were_made_with():
 
 def test_another_process_draws_the_same():
     draws = "c.uniform('a', 3), c.beta('b', 0.3, 2.0), c.normal('c'), permutation(1, 2, 9).tolist()"
-    code = f"from saccade.data.chance import *; c = Chance(7, 8, 9); print(({draws}))"
+    code = f"from saccade.data.randomness import *; c = Chance(7, 8, 9); print(({draws}))"
     here = eval(draws, {"c": Chance(7, 8, 9), "permutation": permutation})
     for salt in ("1", "2"):  # Python's own hash of a word differs between these two
         command, environment = [sys.executable, "-c", code], {"PYTHONHASHSEED": salt}

@@ -33,9 +33,9 @@ from pictures import (
 )
 from PIL import Image, ImageFile, TiffImagePlugin
 
-import saccade.data.source
-from saccade.data.decode import decode, to_rgb
-from saccade.data.source import shown
+import saccade.data.image.formats
+from saccade.data.image.decode import decode, to_rgb
+from saccade.data.image.formats import shown
 from saccade.errors import DataError
 
 
@@ -187,7 +187,7 @@ def test_a_disk_error_while_reading_is_told_in_words(tmp_path, monkeypatch):
 
     path = tmp_path / "a.png"
     path.write_bytes(encode(scene()))
-    monkeypatch.setattr(saccade.data.source, "_drain", fail)
+    monkeypatch.setattr(saccade.data.image.formats, "_drain", fail)
     with pytest.raises(DataError, match="cannot be read: Input/output error; check the path and the disk"):
         decode(path)
 
@@ -203,7 +203,7 @@ def test_no_descriptor_is_left_open(tmp_path):
 
 @pytest.mark.parametrize("kind", ["path", "bytes", "stream"])
 def test_too_many_bytes_are_refused_before_they_are_decoded(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(saccade.data.source, "BYTES", 2_000_000)
+    monkeypatch.setattr(saccade.data.image.formats, "BYTES", 2_000_000)
     path = tmp_path / "big.png"
     path.write_bytes(encode(scene()) + bytes(3_000_000))
     source = {"path": path, "bytes": path.read_bytes(), "stream": io.BytesIO(path.read_bytes())}[kind]

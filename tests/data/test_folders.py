@@ -9,9 +9,9 @@ import pytest
 from pictures import BAD, GOOD, write
 from trees import picture, state, tree
 
-from saccade.data.decode import decode
-from saccade.data.folders import open_folders
-from saccade.data.open import detect, open_images
+from saccade.data.image.decode import decode
+from saccade.data.readers.folders import open_folders
+from saccade.data.readers.open import detect, open_images
 from saccade.errors import DataError, UsageError
 
 

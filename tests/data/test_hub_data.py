@@ -9,9 +9,9 @@ from hub import Hub, isolate
 from terminal import run
 from trees import picture
 
-from saccade.data import hub as data_hub
-from saccade.data.hub import read_source
-from saccade.data.open import open_images
+from saccade.data.readers import hub as data_hub
+from saccade.data.readers.hub import read_source
+from saccade.data.readers.open import open_images
 from saccade.errors import DataError, SaccadeError, UsageError
 
 pa = pytest.importorskip("pyarrow", reason="the extra `shards` is not installed")

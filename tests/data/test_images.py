@@ -12,9 +12,9 @@ import pytest
 from torch.utils.data import DataLoader
 from trees import picture, tree
 
-from saccade.data.decode import decode
-from saccade.data.images import Files, Images, Packing
-from saccade.data.open import open_images
+from saccade.data.image.decode import decode
+from saccade.data.pictures import Files, Images, Packing
+from saccade.data.readers.open import open_images
 from saccade.errors import DataError
 
 
@@ -86,9 +86,8 @@ def test_the_fingerprint_follows_names_labels_and_sizes_and_nothing_else(photos,
 
 
 def test_the_fingerprint_is_the_same_in_another_process(photos):
-    code = (
-        f"from saccade.data.open import open_images; print(open_images({str(photos)!r}).train.fingerprint())"
-    )
+    start = "from saccade.data.readers.open import open_images"
+    code = f"{start}; print(open_images({str(photos)!r}).train.fingerprint())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == open_images(photos).train.fingerprint()
 
@@ -144,7 +143,7 @@ def test_no_python_object_is_kept_for_a_picture():
 
 MEASURE = """
 import sys, time, resource
-from saccade.data.open import open_images
+from saccade.data.readers.open import open_images
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 before, start = resident(), time.perf_counter()

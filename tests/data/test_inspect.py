@@ -12,11 +12,11 @@ from PIL import Image, ImageEnhance
 from sklearn.datasets import load_digits
 from trees import picture, state, tar, tree
 
-from saccade.data.images import Images
-from saccade.data.inspect import Examination, examine
-from saccade.data.open import open_images
-from saccade.data.split import stratified
-from saccade.data.twins import _joined, near, same, sketch
+from saccade.check.examine import Examination, examine
+from saccade.check.near_duplicates import _joined, near, same, sketch
+from saccade.data.pictures import Images
+from saccade.data.readers.open import open_images
+from saccade.data.splits import stratified
 
 
 def photo(number: int) -> Image.Image:

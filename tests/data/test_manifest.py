@@ -6,8 +6,8 @@ import os
 import pytest
 from trees import picture, state, tree
 
-from saccade.data.manifest import open_manifest
-from saccade.data.open import detect, open_images
+from saccade.data.readers.manifest import open_manifest
+from saccade.data.readers.open import detect, open_images
 from saccade.errors import DataError
 
 

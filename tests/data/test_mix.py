@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.testing import assert_close
 
-from saccade.data.chance import Chance
-from saccade.data.mix import Mix, blended, cut_box, neighbours, pasted, smoothed
+from saccade.data.image.mixup import Mix, blended, cut_box, neighbours, pasted, smoothed
+from saccade.data.randomness import Chance
 from saccade.errors import UsageError
 from saccade.values import from_json, to_json
 

@@ -9,8 +9,8 @@ import pytest
 from torch.utils.data import DataLoader
 from trees import picture, state
 
-from saccade.data import parquet
-from saccade.data.open import detect, open_images
+from saccade.data.readers import parquet
+from saccade.data.readers.open import detect, open_images
 from saccade.errors import DataError, UsageError
 
 pa = pytest.importorskip("pyarrow", reason="the extra `shards` is not installed")

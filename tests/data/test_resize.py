@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pictures import BAD, GOOD, encode, noisy, oriented, scene, write
 from PIL import Image
 
-from saccade.data.decode import decode
-from saccade.data.resize import window
-from saccade.data.transform import FITS, INTERPOLATIONS, Preprocess
+from saccade.data.image.decode import decode
+from saccade.data.image.preprocess import FITS, INTERPOLATIONS, Preprocess
+from saccade.data.image.resize import window
 from saccade.errors import DataError
 
 
@@ -163,7 +163,7 @@ def test_a_png_is_not_decoded_smaller():
 
 def test_the_exact_way_does_without_torch():
     code = (
-        "import sys, numpy as np; from saccade.data.transform import Preprocess; "
+        "import sys, numpy as np; from saccade.data.image.preprocess import Preprocess; "
         "Preprocess()(np.zeros((9, 9, 3), dtype=np.uint8)); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

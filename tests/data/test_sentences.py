@@ -8,11 +8,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from saccade.data import text
-from saccade.data.lines import LONGEST, lines
-from saccade.data.sentences import hold_out, languages
-from saccade.data.translation import open_pairs
 from saccade.errors import DataError, UsageError
+from saccade.tasks.language import data as text
+from saccade.tasks.translate.corpus import open_pairs
+from saccade.tasks.translate.data import hold_out, languages
+from saccade.text.lines import LONGEST, lines
 
 GERMAN = ["Ein Hund läuft.", "Zwei Männer", "Das ist gut", "Eine Frau\tliest"]
 ENGLISH = ["A dog runs.", "Two men", "This is good", "A woman is reading"]

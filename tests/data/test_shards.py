@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from trees import picture, state, tar
 
-from saccade.data.open import detect, open_images
-from saccade.data.shards import expand
-from saccade.data.tar import members
+from saccade.data.readers.open import detect, open_images
+from saccade.data.readers.shards import expand
+from saccade.data.readers.tar import members
 from saccade.errors import DataError
 
 

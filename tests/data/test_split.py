@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from trees import picture, tree
 
-from saccade.data.open import open_images
-from saccade.data.split import hold_out, kfold, stratified
+from saccade.data.readers.open import open_images
+from saccade.data.splits import hold_out, kfold, stratified
 from saccade.errors import DataError, UsageError
 
 

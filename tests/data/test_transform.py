@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pictures import BAD, GOOD, encode, noisy, oriented, scene, write
 from PIL import Image
 
-from saccade.data.decode import decode
-from saccade.data.transform import FITS, HALF, IMAGENET, INTERPOLATIONS, Preprocess
+from saccade.data.image.decode import decode
+from saccade.data.image.preprocess import FITS, HALF, IMAGENET, INTERPOLATIONS, Preprocess
 from saccade.errors import DataError, UsageError
 
 finite = st.floats(-10, 10, allow_nan=False)
@@ -382,5 +382,5 @@ def test_a_cut_file_is_refused_with_its_name(tmp_path):
 
 
 def test_the_room_does_not_import_torch():
-    code = "import sys, saccade.data.transform; sys.exit('torch' in sys.modules)"
+    code = "import sys, saccade.data.image.preprocess; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

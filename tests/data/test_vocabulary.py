@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data import vocabulary
-from saccade.data.vocabulary import BOS, EOS, FILE, MARKS, PAD, UNK, learn
 from saccade.errors import DataError, ModelError, UsageError
-from saccade.weights.pieces import Pieces
-from saccade.weights.pieces import vocabulary as opened
+from saccade.text import vocabulary
+from saccade.text.tokenizer_files import Pieces
+from saccade.text.tokenizer_files import vocabulary as opened
+from saccade.text.vocabulary import BOS, EOS, FILE, MARKS, PAD, UNK, learn
 
 WORDS = "the quick brown fox jumps over the lazy dog; der schnelle braune Fuchs springt über den faulen Hund"
 TEXT = [f"{WORDS} {i % 7}" for i in range(50)]
@@ -73,7 +73,7 @@ def test_a_vocabulary_comes_back_from_its_file(made):
 
 def test_the_same_text_makes_the_same_vocabulary_in_any_process_with_any_number_of_threads():
     code = (
-        "import hashlib; from saccade.data.vocabulary import learn;"
+        "import hashlib; from saccade.text.vocabulary import learn;"
         "import random; r = random.Random(0);"
         "word = lambda: ''.join(r.choices('abcdef', k=r.randint(1, 5)));"
         "t = [' '.join(word() for _ in range(9)) for _ in range(99)];"

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from jaxtyping import config
 
-from saccade.engine import draw
+from saccade.engine.graph import drawing as draw
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from graphs import make
 
-from saccade.api import Model
-from saccade.data.transform import Preprocess
-from saccade.engine import choose
+from saccade.api.models import Model
+from saccade.data.image.preprocess import Preprocess
+from saccade.engine import select as choose
 from saccade.engine.compiled import Compiled
-from saccade.engine.eager import Eager
 from saccade.engine.engine import NAMES, PACKAGES, Engine, check_installed, installed, softmax
 from saccade.engine.export import fewest
-from saccade.engine.folder import digest, engine_for, exported, read_of
+from saccade.engine.exported import digest, engine_for, exported, read_of
+from saccade.engine.int8 import quantize
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
-from saccade.engine.quantize import quantize
 from saccade.engine.rounding import compensated, even, inverse, losses, round_weights
+from saccade.engine.torch import Eager
 from saccade.engine.write import write, write_graph
 from saccade.errors import ModelError, UsageError
 from saccade.tokens.merge import merge
@@ -68,7 +68,7 @@ def test_an_engine_alone_imports_nothing_slow(name):
 def test_the_compiled_model_answers_as_the_model_does():
     program = (
         "import sys; sys.path.insert(0, 'tests'); import numpy as np\n"
-        "from graphs import make; from saccade.engine.eager import Eager\n"
+        "from graphs import make; from saccade.engine.torch import Eager\n"
         "from saccade.engine.compiled import Compiled; module = make('vit')\n"
         "x = np.ones((2, 3, 32, 32), np.float32)\n"
         "assert np.abs(Compiled(module).run(x) - Eager(module).run(x)).max() < 1e-4\n"

@@ -7,9 +7,9 @@ from graphs import make
 from onnx import numpy_helper
 from torch import nn
 
-from saccade.data.transform import Preprocess
-from saccade.engine.draw import draw
+from saccade.data.image.preprocess import Preprocess
 from saccade.engine.export import graph
+from saccade.engine.graph.drawing import draw
 
 
 class Scaled(nn.Module):

@@ -11,21 +11,21 @@ import torch
 from graphs import SIZES, make
 from PIL import Image
 
-from saccade.data.transform import Preprocess
-from saccade.engine import check
-from saccade.engine.draw import draw
-from saccade.engine.eager import Eager
+from saccade.data.image.preprocess import Preprocess
+from saccade.engine import verify as check
 from saccade.engine.export import graph
-from saccade.engine.fit import fitted
-from saccade.engine.folder import exported, is_exported
+from saccade.engine.exported import exported, is_exported
+from saccade.engine.graph.drawing import draw
+from saccade.engine.graph.resizing import fitted
+from saccade.engine.graph.stretch import stretched
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
-from saccade.engine.stretch import stretched
+from saccade.engine.torch import Eager
 from saccade.engine.write import write
 from saccade.errors import ModelError, UsageError
 from saccade.nn.resample import WAYS
+from saccade.weights.known_answer import picture
 from saccade.weights.load import Loaded
-from saccade.weights.probe import picture
 
 PREPROCESS = Preprocess(size=(32, 32))
 FEW = ("vit", "vit merged", "vit pruned")
@@ -216,7 +216,7 @@ def broken(path, batches):
 
 @pytest.mark.parametrize("takes", ["floats", "bytes"])
 def test_an_int8_graph_with_other_answers_is_refused(takes, tmp_path, monkeypatch):
-    from saccade.engine import quantize
+    from saccade.engine import int8 as quantize
 
     monkeypatch.setattr(quantize, "quantize", broken)
     samples = check.Samples([picture(32 + i, 40) for i in range(9)])

@@ -10,11 +10,11 @@ import onnx
 import pytest
 from PIL import Image
 
-from saccade.engine import check
-from saccade.engine.eager import Eager
+from saccade.engine import verify as check
 from saccade.engine.export import graph
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
+from saccade.engine.torch import Eager
 from saccade.engine.write import write
 from saccade.tokens.merge import decreasing, merge
 from saccade.tokens.prune import prune

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import saccade
-from saccade.explain.methods import METHODS
+from saccade.explain.methods.table import METHODS
 from saccade.models.build import Vision, build
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNet

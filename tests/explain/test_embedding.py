@@ -14,17 +14,18 @@ from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from terminal import picture, small
 from trees import tree
 
+from saccade.embedding import folder, scores
+from saccade.embedding import map_page as atlas
+from saccade.embedding.analogies import analogy, difference, nearest
+from saccade.embedding.doubts import contradicted, twins
+from saccade.embedding.embedded import Embedded, embed, open_pictures
+from saccade.embedding.neighbours import neighbours, ready
+from saccade.embedding.projection import components, project, trust
+from saccade.embedding.query import answers
+from saccade.embedding.sketch import sketch
+from saccade.embedding.survey import Look, beside, survey
 from saccade.errors import DataError, ModelError, UsageError
-from saccade.explain.embedding import atlas, folder, scores
-from saccade.explain.embedding.arithmetic import analogy, difference, nearest
-from saccade.explain.embedding.findings import contradicted, twins
-from saccade.explain.embedding.neighbours import neighbours, ready
-from saccade.explain.embedding.pictures import Embedded, embed, open_pictures
-from saccade.explain.embedding.projection import components, project, trust
-from saccade.explain.embedding.query import answers
-from saccade.explain.embedding.sketch import sketch
-from saccade.explain.embedding.survey import Look, beside, survey
-from saccade.tasks.features import Extract
+from saccade.vision.features import Extract
 from saccade.weights.load import load
 
 DIGITS, TARGET = load_digits(return_X_y=True)
@@ -50,7 +51,7 @@ def embedded(place, data, model=None) -> Embedded:
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("cells", [1, 999, 10**7])
 def test_neighbours_are_those_of_scikit_learn_whatever_the_block(metric, cells, monkeypatch):
-    monkeypatch.setattr("saccade.explain.embedding.neighbours.CELLS", cells)
+    monkeypatch.setattr("saccade.embedding.neighbours.CELLS", cells)
     x = vectors()
     theirs = NearestNeighbors(n_neighbors=7, metric=metric, algorithm="brute").fit(x.astype(np.float64))
     distances, places = theirs.kneighbors()

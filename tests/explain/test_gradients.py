@@ -8,9 +8,9 @@ import torch
 from subjects import pictures, subject
 
 import saccade
-from saccade.explain import gradients
-from saccade.explain.gradients import NOISE, Path, attributions, mean_colour, slope
-from saccade.explain.methods import METHODS
+from saccade.explain.methods import gradients
+from saccade.explain.methods.gradients import NOISE, Path, attributions, mean_colour, slope
+from saccade.explain.methods.table import METHODS
 from saccade.models.build import Vision
 from saccade.models.resnet import ResNet
 

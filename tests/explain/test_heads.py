@@ -9,8 +9,8 @@ import torch
 import saccade
 from saccade import values
 from saccade.errors import UsageError
-from saccade.explain import head_plots
-from saccade.explain.heads import (
+from saccade.explain.inside import head_plots
+from saccade.explain.inside.heads import (
     NO_LOGIT,
     NO_PATH,
     Heads,
@@ -23,11 +23,12 @@ from saccade.explain.heads import (
     measure,
 )
 from saccade.explain.replay import grid_of, moments
-from saccade.models.field import apart, attention_distances
+from saccade.models.receptive_field import apart, attention_distances
 from saccade.models.vit import ViT
-from saccade.nn import place, pool
+from saccade.nn import pool
+from saccade.nn import position_kinds as place
 from saccade.nn.block import BlockStyle
-from saccade.show.plots import LIGHT, render
+from saccade.report.plots import LIGHT, render
 
 
 def made(**changes: object) -> tuple[ViT, torch.Tensor]:
@@ -128,7 +129,7 @@ def test_pictures_do_not_influence_one_another_and_few_at_a_time_is_all_at_once(
     vit, image = made()
     finish = finisher(vit, image)
     whole = [ablation(moment, finish) for moment in moments(vit, image)]
-    monkeypatch.setattr("saccade.explain.heads.AT_ONCE", 3)
+    monkeypatch.setattr("saccade.explain.inside.heads.AT_ONCE", 3)
     for i, one in enumerate(image.split(1)):
         for moment, wanted in zip(moments(vit, one), whole, strict=True):
             assert (ablation(moment, finish) - wanted[i : i + 1]).abs().max() <= 1e-5

@@ -11,16 +11,16 @@ from PIL import Image
 
 import saccade
 from saccade import values
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.errors import UsageError
-from saccade.explain import filters
-from saccade.explain.filters import Filters, components, kernels
-from saccade.explain.inside import CNN, HEADLESS, NEEDS, SHORTENED, inside, named, plots, write
+from saccade.explain.inside import filters
+from saccade.explain.inside.filters import Filters, components, kernels
+from saccade.explain.inside.inside import CNN, HEADLESS, NEEDS, SHORTENED, inside, named, plots, write
 from saccade.models.build import Vision
 from saccade.models.vit import ViT
 from saccade.nn.block import BlockStyle
 from saccade.nn.conv import standardize
-from saccade.show.plots import LIGHT, render
+from saccade.report.plots import LIGHT, render
 
 PREPROCESS = Preprocess(size=(8, 8), fit="squash")
 LABELS = ["<script>alert(1)</script>", "كلب", "$\\frac{1}{0}$"]

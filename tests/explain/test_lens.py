@@ -7,14 +7,14 @@ import torch
 
 import saccade
 from saccade import values
-from saccade.explain import lens, norms
-from saccade.explain.lens import Lens, read_depths, read_tokens
-from saccade.explain.norms import Norms, describe, outliers
+from saccade.explain.inside import lens, norms
+from saccade.explain.inside.lens import Lens, read_depths, read_tokens
+from saccade.explain.inside.norms import Norms, describe, outliers
 from saccade.explain.replay import moments
 from saccade.models.vit import ViT
 from saccade.nn import pool
 from saccade.nn.block import BlockStyle
-from saccade.show.plots import DARK, LIGHT, render
+from saccade.report.plots import DARK, LIGHT, render
 
 
 def made(**changes: object) -> tuple[ViT, torch.Tensor]:

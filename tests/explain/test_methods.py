@@ -6,11 +6,11 @@ import torch
 from subjects import KINDS, asked, pictures, subject
 
 import saccade
-from saccade.data.transform import HALF, IMAGENET, Preprocess
+from saccade.data.image.preprocess import HALF, IMAGENET, Preprocess
 from saccade.errors import UsageError
 from saccade.explain.ask import grid, held
-from saccade.explain.gradients import mean_colour
-from saccade.explain.methods import METHODS, fitting, method
+from saccade.explain.methods.gradients import mean_colour
+from saccade.explain.methods.table import METHODS, fitting, method
 from saccade.models.resnet import ResNet
 
 NAMES = ["relevance", "generic", "attention", "rollout", "gradient_rollout", "gradcam", "gradient",
@@ -21,8 +21,8 @@ PAIRS = [(kind, name) for kind in KINDS for name in fitting(subject(kind))]
 @pytest.fixture(autouse=True)
 def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Integrated gradients in two pieces; how many make them complete is the matter of test_gradients."""
-    monkeypatch.setattr("saccade.explain.gradients.CUTS", (0.0, 0.25, 1.0))
-    monkeypatch.setattr("saccade.explain.gradients.PIECES", 2)
+    monkeypatch.setattr("saccade.explain.methods.gradients.CUTS", (0.0, 0.25, 1.0))
+    monkeypatch.setattr("saccade.explain.methods.gradients.PIECES", 2)
 
 
 def test_the_names() -> None:
@@ -170,7 +170,7 @@ def test_occlusion_does_not_depend_on_how_many_go_together(
     module = subject("token")
     image = pictures(module, 3)
     expected = asked("occlusion", module, image)
-    monkeypatch.setattr("saccade.explain.occlusion.AT_ONCE", numbers)
+    monkeypatch.setattr("saccade.explain.methods.occlusion.AT_ONCE", numbers)
     assert torch.allclose(asked("occlusion", module, image), expected, atol=1e-5)
 
 

@@ -13,12 +13,12 @@ import torch
 from terminal import NAMES, small
 
 import saccade
-from saccade.explain.account import Question
 from saccade.explain.describe import alt, at, hottest, listing, side, tenth, where
-from saccade.explain.page import gaze as gazes
-from saccade.explain.page.gaze import gaze
+from saccade.explain.explanation import Question
+from saccade.explain.page import attention_data as gazes
+from saccade.explain.page.attention_data import gaze
+from saccade.explain.page.content import Shown
 from saccade.explain.page.page import LINKS, page
-from saccade.explain.page.story import Shown
 from saccade.explain.page.tell import CNN, OTHERS, SLOW, names, story
 from saccade.explain.replay import moments
 from saccade.types import Prediction

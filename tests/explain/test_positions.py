@@ -10,9 +10,16 @@ from torch.nn.functional import cosine_similarity
 
 import saccade
 from saccade import values
-from saccade.explain import positions
-from saccade.explain.positions import Positions, by_distance, by_offset, correlation, measure, similarity
-from saccade.show.plots import DARK, LIGHT, render
+from saccade.explain.inside import positions
+from saccade.explain.inside.positions import (
+    Positions,
+    by_distance,
+    by_offset,
+    correlation,
+    measure,
+    similarity,
+)
+from saccade.report.plots import DARK, LIGHT, render
 
 GRIDS = [(4, 4), (3, 5), (1, 7), (1, 1), (20, 3)]
 

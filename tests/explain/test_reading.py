@@ -12,9 +12,9 @@ from torch.testing import assert_close
 
 import saccade
 from saccade.errors import ModelError, UsageError
-from saccade.explain.reading.page import page
-from saccade.explain.reading.plots import habits, heads_plot, strongest, words_plot
-from saccade.explain.reading.read import blocks_seen, decoded, labels, read
+from saccade.explain.text.attention import blocks_seen, decoded, labels, read
+from saccade.explain.text.page import page
+from saccade.explain.text.plots import habits, heads_plot, strongest, words_plot
 
 TEXT = "the cat sat on the mat"
 

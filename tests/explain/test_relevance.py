@@ -11,9 +11,9 @@ from subjects import VITS, pictures, subject
 from torch import Tensor
 
 import saccade
-from saccade.explain import lrp
-from saccade.explain import relevance as module_of
-from saccade.explain.relevance import generic, levels, relevance, rolled, sums
+from saccade.explain.methods import lrp
+from saccade.explain.methods import relevance as module_of
+from saccade.explain.methods.relevance import generic, levels, relevance, rolled, sums
 from saccade.explain.replay import moments, replay
 from saccade.models.vit import ViT
 

@@ -5,7 +5,8 @@ import torch
 
 import saccade
 from saccade.explain.replay import moments, replay
-from saccade.nn import place, pool
+from saccade.nn import pool
+from saccade.nn import position_kinds as place
 from saccade.nn.block import BlockStyle
 
 STYLES = {

@@ -10,7 +10,7 @@ from subjects import VITS, asked, pictures, subject
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import saccade
-from saccade.explain import attention as looking
+from saccade.explain.methods import attention as looking
 from saccade.explain.replay import moments, replay
 from saccade.models.build import Vision
 

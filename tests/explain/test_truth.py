@@ -11,13 +11,13 @@ from einops import rearrange, reduce
 import saccade
 from saccade import values
 from saccade.errors import ModelError, UsageError
-from saccade.explain.chance import random_maps, randomised, seed_of
-from saccade.explain.methods import METHODS
-from saccade.explain.perturb import blurred, cells_of, curves, fitted, order
-from saccade.explain.ranking import RANDOM, Ranking, plot, rank
-from saccade.explain.truth import BETTER, UNINFORMATIVE, chance, judge, measure, verdict
-from saccade.metrics.segment import hits
-from saccade.show.plots import LIGHT, cells, render
+from saccade.explain.faithfulness.controls import random_maps, randomised, seed_of
+from saccade.explain.faithfulness.meter import BETTER, UNINFORMATIVE, chance, judge, measure, verdict
+from saccade.explain.faithfulness.perturbation import blurred, cells_of, curves, fitted, order
+from saccade.explain.faithfulness.ranking import RANDOM, Ranking, plot, rank
+from saccade.explain.methods.table import METHODS
+from saccade.metrics.localisation import hits
+from saccade.report.plots import LIGHT, cells, render
 
 
 def slope(module, image, target):

@@ -9,13 +9,14 @@ from torch import Tensor
 
 import saccade
 from saccade.errors import UsageError
-from saccade.explain.heads import measure
-from saccade.explain.lens import read_depths
-from saccade.explain.methods import METHODS, fitting
-from saccade.explain.relevance import levels, sums
+from saccade.explain.inside.heads import measure
+from saccade.explain.inside.lens import read_depths
+from saccade.explain.methods.relevance import levels, sums
+from saccade.explain.methods.table import METHODS, fitting
 from saccade.explain.replay import moments, replay
 from saccade.models.vit import ViT
-from saccade.nn import place, pool
+from saccade.nn import pool
+from saccade.nn import position_kinds as place
 from saccade.tokens.light import lighten
 from saccade.tokens.merge import merge
 from saccade.tokens.prune import prune

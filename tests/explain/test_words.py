@@ -8,10 +8,10 @@ import torch
 from spoken import KINDS, SIZES, WORDS, folder, speaker
 from terminal import run
 
-from saccade.data.vocabulary import learn
-from saccade.explain.embedding.words import Words, contrast, is_word, mapped, one_hot, table, words
-from saccade.models.gpt import GPT, GPTConfig
-from saccade.weights.text import Spoken, write
+from saccade.embedding.words import Words, contrast, is_word, mapped, one_hot, table, words
+from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.text.vocabulary import learn
+from saccade.weights.load_text import Spoken, write
 
 PLACES = {"king": (1, 1, 0), "queen": (1, -1, 0), "man": (0, 1, 0.2), "woman": (0, -1, 0.2), "log": (0, 0, 3)}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.metrics.doubt import SLACK, Doubt, doubts, thresholds
+from saccade.metrics.label_errors import SLACK, Doubt, doubts, thresholds
 
 
 def slowly(p, labels):
@@ -80,5 +80,5 @@ def test_nothing_is_no_doubt_and_a_label_outside_is_refused():
 
 
 def test_doubt_does_not_import_torch():
-    code = "import sys, saccade.metrics.doubt; sys.exit('torch' in sys.modules)"
+    code = "import sys, saccade.metrics.label_errors; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, jaccard_score
 
-from saccade.metrics.segment import above_mean, average_precision, hits, overlap, segmented
+from saccade.metrics.localisation import above_mean, average_precision, hits, overlap, segmented
 
 
 def made(seed: int, levels: int = 0) -> tuple[np.ndarray, np.ndarray]:

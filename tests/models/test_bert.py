@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from saccade.errors import UsageError
-from saccade.models import text
-from saccade.models.bert import BERT, BERTConfig
-from saccade.models.sequence import Filler
+from saccade.models.text import names as text
+from saccade.models.text.bert import BERT, BERTConfig
+from saccade.models.text.sequence import Filler
 from saccade.nn.block import BlockStyle
 
 SMALL = BERTConfig(

@@ -9,15 +9,15 @@ from PIL import Image
 from terminal import run
 
 import saccade
-from saccade.data.transform import Preprocess
-from saccade.data.vocabulary import learn
-from saccade.models.captioner import Captioner, CaptionerConfig
-from saccade.models.transformer import TransformerConfig
+from saccade.data.image.preprocess import Preprocess
+from saccade.models.text.captioner import Captioner, CaptionerConfig
+from saccade.models.text.transformer import TransformerConfig
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
-from saccade.tasks.translate import Translate
-from saccade.tasks.writing import captions
-from saccade.weights.text import Spoken, load, write
+from saccade.tasks.translate.loss import Translate
+from saccade.text.generate import captions
+from saccade.text.vocabulary import learn
+from saccade.weights.load_text import Spoken, load, write
 
 SIDE, SIZE = 24, 8
 COLOURS = {"red": (220, 40, 40), "green": (40, 180, 70), "blue": (50, 80, 220)}

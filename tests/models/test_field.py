@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from saccade.models import names
 from saccade.models.build import build
-from saccade.models.field import (
+from saccade.models.receptive_field import (
     attention_distance,
     attention_distances,
     effective_field,

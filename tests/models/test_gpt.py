@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from saccade.errors import ModelError, UsageError
-from saccade.models import names, text
-from saccade.models.decode import Marks, greedy
-from saccade.models.gpt import GPT, GPTConfig
-from saccade.models.sequence import NextToken, Writer
+from saccade.models import names
+from saccade.models.text import names as text
+from saccade.models.text.decoding import Marks, greedy
+from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.models.text.sequence import NextToken, Writer
 from saccade.nn.block import BlockStyle
 
 SMALL = GPTConfig(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from saccade.errors import UsageError
-from saccade.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from saccade.models.text.seq2seq import Seq2Seq, Seq2SeqConfig
 
 SMALL = Seq2SeqConfig(source=20, vocabulary=23, width=8, hidden=12, dropout=0.0)
 KINDS = {
@@ -126,7 +126,7 @@ def test_a_decoder_that_reads_both_ways_is_refused_with_the_reason():
 
 def test_the_leak_that_the_refusal_speaks_of_is_real():
     """A cell that reads backwards knows the next word: its gradient comes from the future."""
-    from saccade.nn.recurrent import Recurrent
+    from saccade.nn.text.recurrent import Recurrent
 
     x = torch.randn(1, 4, 8, requires_grad=True)
     y, _ = Recurrent("gru", 8, 12, bidirectional=True)(x)

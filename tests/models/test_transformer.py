@@ -10,14 +10,14 @@ from torch import nn
 from torch.testing import assert_close
 
 from saccade.errors import UsageError
-from saccade.models.captioner import Captioner, CaptionerConfig
-from saccade.models.decode import Marks, greedy
-from saccade.models.sequence import NextToken, Translator
-from saccade.models.transformer import Transformer, TransformerConfig
+from saccade.models.text.captioner import Captioner, CaptionerConfig
+from saccade.models.text.decoding import Marks, greedy
+from saccade.models.text.sequence import NextToken, Translator
+from saccade.models.text.transformer import Transformer, TransformerConfig
 from saccade.models.vit import ViTConfig
 from saccade.nn.attention import causal
 from saccade.nn.block import BlockStyle
-from saccade.nn.decoder import DecoderBlock, encoder_block
+from saccade.nn.text.decoder_block import DecoderBlock, encoder_block
 
 STYLE = BlockStyle(placement="post", eps=1e-5)
 SMALL = TransformerConfig(

@@ -13,7 +13,8 @@ from saccade.models.build import build
 from saccade.models.cost import parameters
 from saccade.models.names import config as named
 from saccade.models.vit import ViT, ViTConfig
-from saccade.nn import place, pool
+from saccade.nn import pool
+from saccade.nn import position_kinds as place
 from saccade.nn.attention import attend
 from saccade.nn.block import BlockStyle
 

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from saccade.errors import UsageError
-from saccade.models.decode import Marks, Sentence, beam, greedy, sample
-from saccade.models.gpt import GPT, GPTConfig
-from saccade.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from saccade.models.sequence import NextToken, State
-from saccade.models.transformer import Transformer, TransformerConfig
+from saccade.models.text.decoding import Marks, Sentence, beam, greedy, sample
+from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.models.text.seq2seq import Seq2Seq, Seq2SeqConfig
+from saccade.models.text.sequence import NextToken, State
+from saccade.models.text.transformer import Transformer, TransformerConfig
 from saccade.nn.block import BlockStyle
 
 MARKS = Marks(bos=1, eos=2, pad=0)

@@ -5,16 +5,16 @@ import json
 import pytest
 import torch
 
-from saccade.api import create
-from saccade.data.transform import Preprocess
+from saccade.api.models import create
+from saccade.data.image.preprocess import Preprocess
 from saccade.errors import UsageError
 from saccade.models import names
 from saccade.models.build import build, from_json, to_json
 from saccade.models.vit import ViT
-from saccade.nn.early import Convolutions, patches, usual
+from saccade.nn.conv_stem import Convolutions, patches, usual
 from saccade.nn.patch import Patches
 from saccade.weights.load import load, write
-from saccade.weights.resample import resize
+from saccade.weights.resize import resize
 
 
 def test_without_convolutions_it_is_the_patch_projection():

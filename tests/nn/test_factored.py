@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from saccade.nn.attention import Attention, causal, probabilities
-from saccade.nn.factored import Factored, contributions, query_key_maps, value_maps
+from saccade.nn.variants.low_rank import Factored, contributions, query_key_maps, value_maps
 
 WIDTH, HEADS = 24, 3
 

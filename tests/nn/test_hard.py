@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from saccade.nn.attention import attend, causal, probabilities
-from saccade.nn.hard import gumbel, perturb, reinforce, relax, surrogate
+from saccade.nn.variants.hard import gumbel, perturb, reinforce, relax, surrogate
 
 
 def heads(b=2, h=3, n=4, m=5, k=6, e=7, dtype=torch.float):

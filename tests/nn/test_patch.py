@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from saccade.models.vit import ViT, ViTConfig
 from saccade.nn.patch import Patches, patchify, unpatchify
 from saccade.nn.pool import Pool
-from saccade.weights.resample import resize, resize_kernel, resize_matrix
+from saccade.weights.resize import resize, resize_kernel, resize_matrix
 
 
 def test_the_linear_map_of_flattened_patches_is_a_convolution():

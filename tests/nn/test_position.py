@@ -7,8 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from saccade.nn.attention import attend, probabilities
-from saccade.nn.place import KINDS, Relative, SinCos2d, position
 from saccade.nn.position import Learned, SinCos1d, sincos
+from saccade.nn.position_kinds import KINDS, Relative, SinCos2d, position
 from saccade.nn.resample import WAYS, resample
 
 LIKE = torch.zeros(1)

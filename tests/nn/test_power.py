@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from saccade.nn.norm import norm
-from saccade.nn.power import PowerNorm
+from saccade.nn.variants.power_norm import PowerNorm
 
 ALPHA, EPS = 0.8, 1e-5
 

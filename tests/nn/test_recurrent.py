@@ -7,7 +7,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.testing import assert_close
 
 from saccade.errors import UsageError
-from saccade.nn.recurrent import CELLS, Recurrent
+from saccade.nn.text.recurrent import CELLS, Recurrent
 
 THEIRS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 STEPS = {"rnn": nn.RNNCell, "lstm": nn.LSTMCell, "gru": nn.GRUCell}

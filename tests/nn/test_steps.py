@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from saccade.nn.attention import attend
 from saccade.nn.attention import causal as lower
-from saccade.nn.steps import steps, text
+from saccade.nn.variants.step_by_step import steps, text
 
 
 def matrices(n=4, d=6, k=3, e=2):

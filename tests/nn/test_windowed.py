@@ -8,8 +8,8 @@ from torch.testing import assert_close
 
 from saccade.errors import UsageError
 from saccade.nn.attention import attend
-from saccade.nn.chunked import chunked
-from saccade.nn.windowed import cut, paste, windowed
+from saccade.nn.variants.chunked import chunked
+from saccade.nn.variants.windowed import cut, paste, windowed
 
 
 def heads(tokens, batch=2, **options):

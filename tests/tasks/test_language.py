@@ -8,16 +8,16 @@ import torch
 from texts import train
 from torch.testing import assert_close
 
-from saccade.data.vocabulary import BOS, MARKS, MASK, learn
-from saccade.data.windows import Windows, once
 from saccade.errors import UsageError
-from saccade.models.bert import BERT, BERTConfig
-from saccade.models.gpt import GPT, GPTConfig
+from saccade.models.text.bert import BERT, BERTConfig
+from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.block import BlockStyle
-from saccade.tasks.language import HiddenWord, NextWord, hide
+from saccade.tasks.language.batches import Windows, once
+from saccade.tasks.language.loss import HiddenWord, NextWord, hide
 from saccade.tasks.task import Task
-from saccade.tasks.writing import Manner, completions, fillings
-from saccade.weights.pieces import vocabulary
+from saccade.text.generate import Manner, completions, fillings
+from saccade.text.tokenizer_files import vocabulary
+from saccade.text.vocabulary import BOS, MARKS, MASK, learn
 
 TEXT = "the cat sat on the mat and the dog sat on the log. " * 60
 LETTERS = learn([TEXT], "characters")

@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.models.build import build
 from saccade.models.vit import ViTConfig
-from saccade.tasks.classify import Classify
-from saccade.tasks.prune import Prune, pruning, taught
+from saccade.tasks.classify.loss import Classify
+from saccade.tasks.classify.prune_loss import Prune, pruning, taught
 from saccade.tasks.task import Task
-from saccade.tasks.teacher import Teacher
 from saccade.tokens.predictor import Predictor
 from saccade.tokens.prune import prune
 from saccade.tokens.walk import run
+from saccade.vision.teacher import Teacher
 
 SMALL = ViTConfig(image=(16, 16), patch=4, width=24, depth=3, heads=2, hidden=48, classes=3)
 SAME = Preprocess(size=(16, 16), fit="squash")

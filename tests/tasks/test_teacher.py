@@ -5,8 +5,8 @@ import torch
 from PIL import Image
 
 import saccade
-from saccade.data.transform import Preprocess
-from saccade.tasks.teacher import Teacher
+from saccade.data.image.preprocess import Preprocess
+from saccade.vision.teacher import Teacher
 
 
 def picture() -> Image.Image:

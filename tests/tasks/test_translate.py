@@ -10,15 +10,14 @@ from texts import SMALL, WORDS, Silent, copies, shuffled, small, train
 from torch import nn
 from torch.testing import assert_close
 
-from saccade.data.buckets import Limit, once, stream
-from saccade.data.vocabulary import BOS
+from saccade.data.draw import uniform
 from saccade.errors import UsageError
 from saccade.metrics.text import corpus_bleu
+from saccade.models.modules import bare
 from saccade.nn.block import BlockStyle
-from saccade.tasks.draw import uniform
-from saccade.tasks.rest import bare
 from saccade.tasks.task import Task
-from saccade.tasks.translate import (
+from saccade.tasks.translate.batches import Limit, once, stream
+from saccade.tasks.translate.loss import (
     SCHEDULES,
     Own,
     Tally,
@@ -27,7 +26,8 @@ from saccade.tasks.translate import (
     own_words,
     smoothed_loss,
 )
-from saccade.tasks.writing import Manner, translations
+from saccade.text.generate import Manner, translations
+from saccade.text.vocabulary import BOS
 from saccade.train.loop import Plan, State, fit
 from saccade.train.optim import adamw
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from saccade.data.buckets import Buckets, Limit, Pairs, Shuffled, stream
-from saccade.data.vocabulary import learn
-from saccade.models.text import build, config
-from saccade.models.transformer import TransformerConfig
+from saccade.models.text.names import build, config
+from saccade.models.text.transformer import TransformerConfig
 from saccade.nn.block import BlockStyle
+from saccade.tasks.translate.batches import Buckets, Limit, Pairs, Shuffled, stream
+from saccade.text.vocabulary import learn
 from saccade.train.loop import Plan, State, fit
 from saccade.train.optim import adamw
 

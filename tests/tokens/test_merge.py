@@ -10,10 +10,11 @@ import torch
 from small import HYBRID, SMALL, made, pictures
 from torch.testing import assert_close
 
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.errors import UsageError
 from saccade.models.build import config_of
-from saccade.nn import place, pool
+from saccade.nn import pool
+from saccade.nn import position_kinds as place
 from saccade.tokens.light import lighten
 from saccade.tokens.merge import MergedConfig, constant, decreasing, match, merge, merged
 from saccade.tokens.walk import run

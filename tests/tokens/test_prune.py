@@ -9,19 +9,20 @@ from small import HYBRID, SMALL, made, pictures
 from torch.testing import assert_close
 
 import saccade
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError, UsageError
 from saccade.models.build import config_of, from_json, to_json
-from saccade.nn import place, pool
+from saccade.nn import pool
+from saccade.nn import position_kinds as place
 from saccade.nn.block import BlockStyle
-from saccade.tokens.distill import logits_loss, ratio_loss, tokens_loss
+from saccade.tasks.classify.distill import logits_loss, ratio_loss, tokens_loss
 from saccade.tokens.kinds import KINDS
 from saccade.tokens.predictor import Predictor, sample
 from saccade.tokens.prune import Pruned, PrunedConfig, prune, usual_places
 from saccade.tokens.walk import run, start, step
-from saccade.weights.files import tensors, write_safetensors
+from saccade.weights.formats.tensors import tensors, write_safetensors
 from saccade.weights.load import load, write
-from saccade.weights.resample import resize
+from saccade.weights.resize import resize
 
 CONV = replace(SMALL, convs=(8, 16), pool="mean")
 

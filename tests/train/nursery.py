@@ -91,7 +91,7 @@ class Shim:
         setattr(owner, name, patched)
 
     def install(self) -> None:
-        import saccade.tasks.classify
+        import saccade.tasks.classify.loss
         import saccade.weights.load
         from saccade.train.run import Run
 
@@ -101,14 +101,14 @@ class Shim:
         self.around(shutil, "rmtree", "remove", half=_remove_half, when=lambda path, *_: os.path.exists(path))
         self.around(Run, "epoch", "epoch", "turn")
         self.around(saccade.weights.load, "probe", "best")
-        ordinary = saccade.tasks.classify.answers
+        ordinary = saccade.tasks.classify.loss.answers
 
         def answers(module, batches):
             for answer in ordinary(module, batches):
                 self.at("score")
                 yield answer
 
-        saccade.tasks.classify.answers = answers
+        saccade.tasks.classify.loss.answers = answers
         opened = pathlib.Path.open
         os.fdopen = lambda *words: _File(open(*words), self, "write")  # noqa: SIM115
 
@@ -156,8 +156,8 @@ def _child(job: dict, ready: int) -> int:
     os.dup2(told, 1), os.dup2(told, 2)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from saccade.cli import app
+    from saccade.files import atomic
     from saccade.train import start
-    from saccade.weights import atomic
 
     atomic.PAUSES = job.get("pauses", (0.01, 0.01, 0.01))
     shim = Shim(job)

@@ -12,7 +12,7 @@ from nursery import Nursery
 from trees import state as tree_state
 from trees import tree
 
-from saccade.train.state import latest, step_of
+from saccade.train.checkpoint import latest, step_of
 
 RECIPE = [
     "budget.batch=4",

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from saccade.data.vocabulary import learn
-from saccade.models.text import build, config
-from saccade.weights.text import Spoken
-from saccade.weights.text import write as write_model
+from saccade.models.text.names import build, config
+from saccade.text.vocabulary import learn
+from saccade.weights.load_text import Spoken
+from saccade.weights.load_text import write as write_model
 
 ANIMALS = {
     "cat": "Katze", "dog": "Hund", "cow": "Kuh", "pig": "Schwein",

@@ -12,8 +12,8 @@ from trees import picture, tree
 
 from saccade.errors import DataError, ResourceError
 from saccade.train import start
+from saccade.train.checkpoint import digest, latest
 from saccade.train.material import StoppedError
-from saccade.train.state import digest, latest
 
 RECIPE = ["budget.epochs=3", "budget.batch=4", "workers=0"]
 

@@ -13,16 +13,19 @@ from terminal import run as saccade
 from torch import nn
 from trees import tree
 
-from saccade.data.open import open_images
-from saccade.data.split import few, hold_out, nested
+from saccade.compare import compare
+from saccade.compare import plan as contest
+from saccade.data.readers.open import open_images
+from saccade.data.splits import few, hold_out, nested
+from saccade.engine import measure
 from saccade.errors import DataError
 from saccade.metrics.interval import wilson
 from saccade.models import cost, names
 from saccade.models.build import build
-from saccade.train import compare, contest, measure, pictures
-from saccade.train.model import small_name
-from saccade.train.report import report
+from saccade.report.run_page import report
+from saccade.tasks.classify import job as pictures
 from saccade.train.run import Run, StoppedError
+from saccade.vision.backbone import small_name
 
 MODELS = "vit_xs4_12,resnet18_small_w2_12"
 QUICK = ["budget.epochs=2", "budget.batch=8", "workers=0", "optim.ema=0"]
@@ -290,7 +293,7 @@ def test_the_recipe_is_the_same_for_all_and_the_time_too(place):
 
 
 def test_a_dishonest_difference_is_called_chance():
-    from saccade.train.verdict import conclusion
+    from saccade.compare.page import conclusion
 
     def row(model, correct):
         low, high = wilson(correct, 100)

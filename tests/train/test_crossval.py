@@ -18,19 +18,20 @@ from terminal import run as run_command
 from trees import picture, tree
 
 import saccade
-from saccade.api import Model
-from saccade.data.open import open_images
-from saccade.data.transform import Preprocess
+from saccade.api.models import Model
+from saccade.data.image.preprocess import Preprocess
+from saccade.data.readers.open import open_images
 from saccade.errors import DataError, ModelError, UsageError
 from saccade.metrics.classify import scores
 from saccade.metrics.interval import wilson
 from saccade.metrics.pool import pool
 from saccade.models.vit import ViT, ViTConfig
-from saccade.train import crossval, folds, start
+from saccade.report.run_page import report
+from saccade.train import cross_validation as crossval
+from saccade.train import folds, start
 from saccade.train.material import StoppedError
-from saccade.train.report import report
 from saccade.train.run import Run
-from saccade.weights.files import tensors
+from saccade.weights.formats.tensors import tensors
 
 RECIPE = [
     "budget.epochs=3",
@@ -42,7 +43,7 @@ RECIPE = [
     "workers=0",
 ]
 COUNTS = {"cat": 9, "dog": 9, "eel": 6}
-UNDRAWN = "import saccade.train.report as r; r.render = r.save = lambda *_: b'\\x89PNG'; "
+UNDRAWN = "import saccade.report.run_page as r; r.render = r.save = lambda *_: b'\\x89PNG'; "
 PROGRAM = UNDRAWN + "import sys; from saccade.__main__ import main; sys.exit(main())"
 
 
@@ -51,7 +52,7 @@ def _undrawn():
     """The words of the reports without the drawing, which takes most of the time; one test draws."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("render", "save"):
-            patch.setattr(f"saccade.train.report.{name}", lambda *_: b"\x89PNG")
+            patch.setattr(f"saccade.report.run_page.{name}", lambda *_: b"\x89PNG")
         yield
 
 
@@ -432,10 +433,10 @@ def test_the_report_shows_each_fold_the_spread_and_the_pooled_confusion(whole):
 
 
 def test_the_folds_are_drawn(whole, monkeypatch):
-    from saccade.show import plots
+    from saccade.report import plots
 
     for name in ("render", "save"):
-        monkeypatch.setattr(f"saccade.train.report.{name}", getattr(plots, name))
+        monkeypatch.setattr(f"saccade.report.run_page.{name}", getattr(plots, name))
     report(whole)
     assert (whole / "plots/folds.png").read_bytes().startswith(b"\x89PNG")
     drawn = json.loads((whole / "plots/folds.json").read_text())

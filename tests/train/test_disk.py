@@ -13,9 +13,9 @@ from place import placed, proof
 from trees import tree
 
 from saccade.errors import ResourceError
+from saccade.files import atomic
 from saccade.train import start
-from saccade.train.state import latest, read, save
-from saccade.weights import atomic
+from saccade.train.checkpoint import latest, read, save
 
 SENTENCE = r"cannot be written to .* \(.*\); [\d,]+ bytes are needed and [\d,]+ are free; make room"
 

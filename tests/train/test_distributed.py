@@ -17,8 +17,8 @@ from trees import tree
 from saccade.data.loader import Once, Order
 from saccade.errors import UsageError
 from saccade.models.vit import ViT, ViTConfig
-from saccade.train.distributed import ALONE, Team, check_batch, like, put, whole
-from saccade.weights.files import tensors
+from saccade.processes import ALONE, Team, check_batch, like, put, whole
+from saccade.weights.formats.tensors import tensors
 
 RECIPE = (
     "budget.epochs=3",

@@ -11,12 +11,12 @@ from pictures import encode
 from PIL import Image
 from trees import picture, tree
 
-from saccade.data.inspect import Place, examine
-from saccade.data.open import open_images
+from saccade.check import page as findings
+from saccade.check.examine import Place, examine
+from saccade.check.label_errors import LEARNT, UNSEEN, Part, Suspect, Suspicion
+from saccade.check.page import Findings, check_target, write
+from saccade.data.readers.open import open_images
 from saccade.errors import UsageError
-from saccade.train import findings
-from saccade.train.findings import Findings, check_target, write
-from saccade.train.suspects import LEARNT, UNSEEN, Part, Suspect, Suspicion
 
 HOSTILE = "<script>alert(1)<"
 EMPTY = {"meta", "img"}
@@ -218,5 +218,5 @@ def test_a_place_that_cannot_be_written_is_refused_in_words(tmp_path):
 
 
 def test_the_page_needs_no_torch():
-    code = "import sys, saccade.train.findings; sys.exit('torch' in sys.modules)"
+    code = "import sys, saccade.check.page; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import resource, torch
-from saccade.train.freed import keep_freed
+from saccade.freed import keep_freed
 if not keep_freed():
     raise SystemExit(77)
 def step():

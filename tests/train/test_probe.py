@@ -14,19 +14,19 @@ from sklearn.linear_model import LogisticRegression
 from terminal import run
 
 import saccade
-from saccade.api import Model
-from saccade.data.open import open_images
-from saccade.data.transform import Preprocess
+from saccade.api.models import Model
+from saccade.data.image.preprocess import Preprocess
+from saccade.data.readers.open import open_images
 from saccade.errors import DataError, ModelError
+from saccade.files.atomic import new_folder
 from saccade.models.build import build
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViTConfig
-from saccade.tasks import features, logistic
-from saccade.train.evaluate import evaluate
+from saccade.tasks.classify.evaluate import evaluate
+from saccade.tasks.classify.probe import Probe, answer, fit, frozen, gather, probe
 from saccade.train.log import Log
-from saccade.train.probe import Probe, answer, fit, frozen, gather, probe
-from saccade.weights.atomic import new_folder
+from saccade.vision import features, logistic
 
 TINY = ViTConfig(image=(16, 16), patch=8, width=16, depth=1, heads=2, hidden=32, classes=4)
 BODIES = {

@@ -18,13 +18,14 @@ from runs import BEGAN, HOSTILE, judged, make, thumbnail
 
 from saccade.errors import UsageError
 from saccade.metrics.classify import scores
-from saccade.show.page import tag, text
-from saccade.show.plots import DARK, LIGHT, Plot, render
-from saccade.show.words import count, duration, moment, number, percent, trend
-from saccade.train import figures, matrix
-from saccade.train.history import NAN, read_history
-from saccade.train.record import read
-from saccade.train.report import PARTS, report
+from saccade.report import curves as figures
+from saccade.report.history import NAN, read_history
+from saccade.report.html import tag, text
+from saccade.report.plots import DARK, LIGHT, Plot, render
+from saccade.report.run_page import PARTS, report
+from saccade.report.run_record import read
+from saccade.tasks.classify import matrix
+from saccade.wording import count, duration, moment, number, percent, trend
 
 PLOTS = ("loss", "lr", "accuracy", "confusion", "classes", "calibration", "time")
 VOID = {"img", "meta", "source"}
@@ -298,7 +299,7 @@ SAID = {
 
 def undrawn(patch):
     for name in ("render", "save"):
-        patch.setattr(f"saccade.train.report.{name}", lambda *_: b"\x89PNG")
+        patch.setattr(f"saccade.report.run_page.{name}", lambda *_: b"\x89PNG")
 
 
 @pytest.fixture
@@ -530,7 +531,7 @@ def test_drawing_leaves_matplotlib_as_it_was(tmp_path):
 def test_the_report_needs_neither_torch_nor_a_window(tmp_path):
     shorter(tmp_path / "run")
     code = (
-        "import sys; from pathlib import Path; from saccade.train.report import report; "
+        "import sys; from pathlib import Path; from saccade.report.run_page import report; "
         "assert 'matplotlib' not in sys.modules; report(Path(sys.argv[1])); "
         "sys.exit('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules)"
     )

@@ -14,17 +14,17 @@ from trees import state as tree_state
 from trees import tree
 
 import saccade
-from saccade.api import Model
-from saccade.data.open import open_images
-from saccade.data.transform import Preprocess
+from saccade.api.models import Model
+from saccade.data.image.preprocess import Preprocess
+from saccade.data.readers.open import open_images
 from saccade.errors import DataError, UsageError
+from saccade.files.atomic import new_folder
 from saccade.models.vit import ViT, ViTConfig
+from saccade.recipe import read
+from saccade.tasks.classify.job import settle
 from saccade.train import start
 from saccade.train.material import DivergedError, StoppedError
-from saccade.train.pictures import settle
-from saccade.train.recipe import read
-from saccade.weights.atomic import new_folder
-from saccade.weights.files import tensors
+from saccade.weights.formats.tensors import tensors
 
 RECIPE = [
     "budget.epochs=3",

@@ -6,15 +6,16 @@ import pytest
 import torch
 from trees import tree
 
-from saccade.data.open import open_images
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
+from saccade.data.readers.open import open_images
 from saccade.errors import UsageError
 from saccade.models.vit import ViT, ViTConfig
+from saccade.prune import search
 from saccade.tokens.cost import lengths, macs
 from saccade.tokens.merge import MergedConfig, decreasing, merge
 from saccade.tokens.plan import like, planned, rates, told
 from saccade.tokens.prune import PrunedConfig
-from saccade.train import search, slim
+from saccade.vision import pruned as slim
 
 TINY = ViTConfig(image=(16, 16), patch=2, width=24, depth=4, heads=3, hidden=48, classes=2)
 

@@ -8,9 +8,9 @@ import pytest
 from trees import tree
 
 from saccade.errors import UsageError
+from saccade.recipe import Recipe, read
 from saccade.train import sinks, start
 from saccade.train.material import StoppedError
-from saccade.train.recipe import Recipe, read
 from saccade.train.sinks import Sinks
 
 RECIPE = ["budget.epochs=2", "budget.batch=4", "workers=0", "augment.policy=none"]

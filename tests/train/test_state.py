@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from saccade.errors import ModelError
-from saccade.train.state import latest, read, restore_module, save
+from saccade.train.checkpoint import latest, read, restore_module, save
 
 
 def groups(value=1.0):

@@ -7,7 +7,7 @@ import pytest
 from place import placed, proof
 
 from saccade.cli import app
-from saccade.train.state import latest
+from saccade.train.checkpoint import latest
 
 ASKED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 

@@ -9,12 +9,12 @@ from swapped import COLOURS, RECIPE, coloured, digits, trained
 from terminal import small
 from trees import tree
 
-from saccade.data.inspect import examine
-from saccade.data.open import open_images
+from saccade.check.examine import examine
+from saccade.check.label_errors import LEARNT, UNKNOWN, UNSEEN, judge, suspects
+from saccade.data.readers.open import open_images
 from saccade.errors import DataError, ModelError, UsageError
-from saccade.train.crossval import crossval
-from saccade.train.probe import probe
-from saccade.train.suspects import LEARNT, UNKNOWN, UNSEEN, judge, suspects
+from saccade.tasks.classify.probe import probe
+from saccade.train.cross_validation import crossval
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,17 @@ import pytest
 from nursery import Nursery
 from reading import DATA, MODELS, RECIPES, proof, write
 
-from saccade.data.translation import open_pairs
 from saccade.errors import DataError, ModelError, UsageError
 from saccade.metrics.text import corpus_bleu
-from saccade.tasks.writing import translations
-from saccade.train import judgement, start, textreport, translation
+from saccade.tasks.translate import task as translation
+from saccade.tasks.translate.corpus import open_pairs
+from saccade.text import evaluation as judgement
+from saccade.text import sections as textreport
+from saccade.text.generate import translations
+from saccade.text.recipe import TextRecipe, for_pairs, for_text
+from saccade.train import start
 from saccade.train.material import Material, StoppedError
-from saccade.train.textrecipe import TextRecipe, for_pairs, for_text
-from saccade.weights.text import load
+from saccade.weights.load_text import load
 
 TASKS = list(MODELS)
 

@@ -9,10 +9,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import saccade
 from saccade.errors import UsageError
-from saccade.train import judgement, start
+from saccade.text import evaluation as judgement
+from saccade.text.recipe import for_text
+from saccade.text.tokenizer_files import Pieces
+from saccade.train import start
 from saccade.train.subject import Asked
-from saccade.train.textrecipe import for_text
-from saccade.weights.pieces import Pieces
 
 TEXT = "the cat sat on the mat .\nthe dogs sat on a log .\n" * 30 + "the cat sat on the mat . " * 6 + "\n"
 """Its last line is longer than the models' contexts."""

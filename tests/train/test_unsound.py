@@ -8,9 +8,9 @@ import torch
 from trees import tree
 
 from saccade.train import start
+from saccade.train.checkpoint import latest, read
 from saccade.train.material import DivergedError, StoppedError
-from saccade.train.state import latest, read
-from saccade.weights.files import tensors
+from saccade.weights.formats.tensors import tensors
 
 RECIPE = ["budget.epochs=3", "budget.batch=4", "budget.save=0", "optim.ema=0.9", "dropout=0.1", "workers=0"]
 

@@ -25,13 +25,13 @@ import torch
 from einops import rearrange
 from PIL import Image
 
-from saccade.api import Model, create
-from saccade.data.transform import HALF, IMAGENET, Preprocess
+from saccade.api.models import Model, create
+from saccade.data.image.preprocess import HALF, IMAGENET, Preprocess
 from saccade.models.build import build
 from saccade.models.vit import ViT, ViTConfig
-from saccade.weights import doctor
+from saccade.weights import diagnose as doctor
+from saccade.weights.known_answer import TOLERANCE, drift, picture, probe, summary
 from saccade.weights.load import load
-from saccade.weights.probe import TOLERANCE, drift, picture, probe, summary
 
 SMALL = ViTConfig(image=(32, 32), patch=8, width=32, depth=2, heads=4, hidden=64, classes=20)
 

@@ -33,13 +33,21 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from saccade.errors import ModelError, ResourceError, UsageError
-from saccade.weights.files import Header, headers, kind, read_json, tensors, write_safetensors, write_text
+from saccade.weights.formats.tensors import (
+    Header,
+    headers,
+    kind,
+    read_json,
+    tensors,
+    write_safetensors,
+    write_text,
+)
 
 WALK = """
 import json, resource, sys, time
 from pathlib import Path
 from saccade.errors import ModelError
-from saccade.weights.files import headers, read_json
+from saccade.weights.formats.tensors import headers, read_json
 
 def memory():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -156,7 +164,8 @@ def test_no_refusal_needs_more_memory_than_the_file_and_a_little(told):
 @pytest.mark.parametrize("name", ["system2.pkl", "million.npz", "bomb.npz", "wide.pt", "pipe.safetensors"])
 def test_a_refusal_in_a_fresh_process_takes_at_most_two_seconds(name, corpus):
     path = next(str(malice.path) for malice in corpus if malice.name == name)
-    code = f"from pathlib import Path; from saccade.weights.files import headers; headers(Path({path!r}))"
+    start = "from pathlib import Path; from saccade.weights.formats.tensors import headers"
+    code = f"{start}; headers(Path({path!r}))"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -6,7 +6,7 @@ import torch
 from oracle import google_logits, random_google
 from torch.testing import assert_close
 
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError, UsageError
 from saccade.models.build import build
 from saccade.models.hybrid import Hybrid
@@ -102,7 +102,7 @@ def test_big_visions_attention_pool_loads_and_is_written_back_bit_for_bit(tmp_pa
 
 
 def load_style():
-    from saccade.weights.google import STYLE
+    from saccade.weights.layouts.google import STYLE
 
     return STYLE
 

@@ -7,7 +7,7 @@ import torch
 import transformers as hf
 from torch.testing import assert_close
 
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.models.build import build
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle

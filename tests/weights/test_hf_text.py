@@ -8,12 +8,12 @@ import transformers as hf
 from torch.testing import assert_close
 
 from saccade.errors import ModelError, UsageError
-from saccade.models.bert import BERT, BERTConfig
-from saccade.models.gpt import GPT, GPTConfig
+from saccade.models.text.bert import BERT, BERTConfig
+from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.block import BlockStyle
-from saccade.weights import files
-from saccade.weights.hf_text import read, write
-from saccade.weights.pieces import make as tokenizer
+from saccade.text.tokenizer_files import make as tokenizer
+from saccade.weights.formats import tensors as files
+from saccade.weights.layouts.hf_text import read, write
 
 GPT2 = {"vocab_size": 50, "n_positions": 16, "n_embd": 24, "n_layer": 2, "n_head": 3,
         "bos_token_id": None, "eos_token_id": None}  # fmt: skip

@@ -10,12 +10,12 @@ from spoken import COUNT, KINDS, TEXT, WORDS, folder, speaker
 from terminal import run, small
 
 import saccade
-from saccade.data.vocabulary import learn
 from saccade.errors import ModelError, UsageError
 from saccade.hub.choose import choose
-from saccade.models.gpt import GPT
-from saccade.weights.pieces import Pieces
-from saccade.weights.text import SOURCE, Spoken, load, write
+from saccade.models.text.gpt import GPT
+from saccade.text.tokenizer_files import Pieces
+from saccade.text.vocabulary import learn
+from saccade.weights.load_text import SOURCE, Spoken, load, write
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 

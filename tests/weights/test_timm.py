@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import saccade
-from saccade.data.transform import IMAGENET, Preprocess
+from saccade.data.image.preprocess import IMAGENET, Preprocess
 from saccade.errors import ModelError
 from saccade.models.build import build
 from saccade.models.vit import ViTConfig
-from saccade.weights.files import tensors, write_safetensors
+from saccade.weights.formats.tensors import tensors, write_safetensors
 from saccade.weights.load import load, write
 
 SMALL = ViTConfig(image=(32, 32), patch=8, width=64, depth=2, heads=1, hidden=96, classes=5)

@@ -20,16 +20,16 @@ from malice import Malice, checkpoint, legacy, model_files, state, tensor
 from torch import Tensor, nn
 
 from saccade.errors import ModelError, ResourceError
-from saccade.weights.child import FORBIDDEN, choose, read_legacy, read_zip
-from saccade.weights.files import tensors
-from saccade.weights.source import Flaw
-from saccade.weights.unpickle import Report, unpickle
+from saccade.files.paths import Flaw
+from saccade.weights.formats.pickle.child import FORBIDDEN, choose, read_legacy, read_zip
+from saccade.weights.formats.pickle.convert import Report, unpickle
+from saccade.weights.formats.tensors import tensors
 
 WALK = """
 import json, resource, sys
 from pathlib import Path
 from saccade.errors import ModelError
-from saccade.weights.unpickle import unpickle
+from saccade.weights.formats.pickle.convert import unpickle
 
 def used():
     both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -104,7 +104,7 @@ def test_every_malicious_file_is_refused_and_nothing_runs(corpus, tmp_path, cana
 def test_only_the_restricted_process_is_started_and_nothing_is_connected(corpus, tmp_path, canary):
     path = next(malice.path for malice in corpus if malice.name == "beside.pt")
     code = (
-        "from pathlib import Path; from saccade.weights.unpickle import unpickle; "
+        "from pathlib import Path; from saccade.weights.formats.pickle.convert import unpickle; "
         f"unpickle(Path({str(path)!r}), Path('out'))"
     )
     trace = tmp_path / "trace"
@@ -141,7 +141,7 @@ def test_only_the_restricted_process_is_started_and_nothing_is_connected(corpus,
 def test_the_restricted_process_ends_when_it_does_anything_but_compute(tmp_path, action):
     code = (
         "import ctypes, os, pickle, socket, subprocess\n"
-        "from saccade.weights.child import confine\nconfine(0)\n"
+        "from saccade.weights.formats.pickle.child import confine\nconfine(0)\n"
         f"try:\n    {action}\nfinally:\n    os._exit(0)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=20).returncode == FORBIDDEN
@@ -285,7 +285,7 @@ def test_a_refusal_leaves_the_old_output_alone(tmp_path):
 
 
 def test_a_full_disk_is_told_as_such(tmp_path, monkeypatch):
-    import saccade.weights.unpickle as module
+    import saccade.weights.formats.pickle.convert as module
 
     torch.save({"a": torch.ones(1)}, tmp_path / "in.pt")
     monkeypatch.setattr(module, "_run", lambda *_: {"errno": 28})
@@ -295,7 +295,7 @@ def test_a_full_disk_is_told_as_such(tmp_path, monkeypatch):
 
 
 def test_a_verdict_that_contradicts_the_output_is_not_believed(tmp_path, monkeypatch):
-    import saccade.weights.unpickle as module
+    import saccade.weights.formats.pickle.convert as module
 
     torch.save({"a": torch.ones(1)}, tmp_path / "in.pt")
     for verdict, words in (
@@ -318,7 +318,7 @@ def test_a_verdict_that_contradicts_the_output_is_not_believed(tmp_path, monkeyp
     ],
 )
 def test_a_restricted_process_that_fails_is_a_refusal(tmp_path, monkeypatch, program, words):
-    import saccade.weights.unpickle as module
+    import saccade.weights.formats.pickle.convert as module
 
     torch.save({"a": torch.ones(1)}, tmp_path / "in.pt")
     monkeypatch.setattr(module, "START", program)

@@ -31,7 +31,7 @@ from saccade.cli import (
     translate,
 )
 from saccade.errors import ResourceError, SaccadeError
-from saccade.train.stop import Interrupt, listening
+from saccade.signals import Interrupt, listening
 
 app = typer.Typer(
     name="saccade",

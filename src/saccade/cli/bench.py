@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.parse import FormatOption
+from saccade.cli.arguments import FormatOption
 from saccade.errors import DataError, UsageError, check_number, check_word
 
 if TYPE_CHECKING:
-    from saccade.data.images import Images
+    from saccade.data.pictures import Images
     from saccade.engine.bench import Before, Cell
     from saccade.engine.subject import Subject
     from saccade.engine.worker import Worker
@@ -58,7 +58,7 @@ def bench(
     from saccade.cli.table import table
     from saccade.engine import bench as measure
     from saccade.engine import bench_told
-    from saccade.engine.choose import processor
+    from saccade.engine.select import processor
     from saccade.engine.subject import subject
     from saccade.engine.worker import working
 
@@ -99,7 +99,7 @@ def _batches(text: str) -> list[int]:
 
 def _names(path: Path, engine: str) -> list[str]:
     """The engines that are asked for; all are those that need no minutes to start, as a compiler does."""
-    from saccade.engine.choose import engines
+    from saccade.engine.select import engines
 
     words = dict.fromkeys(engine.split(","))
     return [name for name in engines(path) if name != "compiled"] if "all" in words else list(words)
@@ -112,8 +112,8 @@ def _key(worker: "Worker") -> tuple[str, str]:
 def _images(data: str, kind: str, count: int, subjects: "Sequence[Subject]") -> "Images":
     """Some pictures of the first of test, val and train, of classes that every model knows."""
     from saccade.cli.sample import readable
-    from saccade.data.open import open_images
-    from saccade.data.split import spread
+    from saccade.data.readers.open import open_images
+    from saccade.data.splits import spread
 
     found = open_images(data, kind, least=1).splits
     images = next(found[name] for name in ("test", "val", "train") if name in found)
@@ -133,15 +133,15 @@ def _images(data: str, kind: str, count: int, subjects: "Sequence[Subject]") -> 
 def _files(images: "Images") -> list[bytes]:
     """Pictures as they lie on the disk, spread over all, without those that cannot be read."""
     from saccade.cli.sample import readable
-    from saccade.data.split import spread
+    from saccade.data.splits import spread
 
     return [images.read(i) for i in spread(len(images), DECODED) if readable(images, i)]
 
 
 def _draw(cells: "Sequence[Cell]", pictures: int, path: Path) -> None:
     from saccade.engine.bench_told import plot
-    from saccade.show.plots import LIGHT, render
-    from saccade.weights.atomic import replacing
+    from saccade.files.atomic import replacing
+    from saccade.report.plots import LIGHT, render
 
     made = plot(cells, pictures)
     drawn = render(made, LIGHT)
@@ -152,7 +152,7 @@ def _draw(cells: "Sequence[Cell]", pictures: int, path: Path) -> None:
 
 def _json(cells: "Sequence[Cell]", before: "Before", most: float) -> str:
     from saccade import values
-    from saccade.engine.choose import processor
+    from saccade.engine.select import processor
 
     described = [{k: v for k, v in values.to_json(c).items() if k != "right" or c.right >= 0} for c in cells]
     peak = {"machine": processor(), "peak_macs_per_second": most}

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.parse import DataArgument, FormatOption
+from saccade.cli.arguments import DataArgument, FormatOption
 
 if TYPE_CHECKING:
-    from saccade.data.collection import Collection
-    from saccade.data.inspect import Examination, Place, Twins
-    from saccade.train.suspects import Part, Suspicion
+    from saccade.check.examine import Examination, Place, Twins
+    from saccade.check.label_errors import Part, Suspicion
+    from saccade.data.readers.listing import Collection
 
 MOST = 20
 CLASSES = 40
@@ -32,20 +32,20 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every finding.")] = False,
 ) -> None:
     """Look at every picture before training on it: `saccade check photos --html check.html`."""
-    from saccade.data.inspect import examine
-    from saccade.data.open import open_images
+    from saccade.check.examine import examine
+    from saccade.data.readers.open import open_images
     from saccade.errors import check_number
 
     check_number("workers", workers, 1, 256)
     if html is not None:
-        from saccade.train import findings
+        from saccade.check import page as findings
 
         findings.check_target(html)
     found = open_images(data, kind)
     print(found.told, file=sys.stderr)
     suspicion: Suspicion | None = None
     if run is not None:
-        from saccade.train.suspects import judge, suspects
+        from saccade.check.label_errors import judge, suspects
 
         jury = judge(run, found)
         seen = examine(found, workers, not quick)
@@ -68,7 +68,7 @@ def check(
 
 def _report(found: "Collection", seen: "Examination", suspicion: "Suspicion | None") -> list[str]:
     """The parts of the report, each a heading with lines or a table below it."""
-    from saccade.data.collection import plural
+    from saccade.data.readers.listing import plural
 
     parts = [_balance(seen), _shapes(seen)]
     if found.warnings:
@@ -91,9 +91,9 @@ def _report(found: "Collection", seen: "Examination", suspicion: "Suspicion | No
 
 def _suspects(part: "Part") -> str:
     """A table of what the model takes for something else; the sentence above it says how far to trust it."""
+    from saccade.check.label_errors import CAUTION
     from saccade.cli.table import table
-    from saccade.data.source import shown
-    from saccade.train.suspects import CAUTION
+    from saccade.data.image.formats import shown
 
     caution = f" ({CAUTION[part.kind]})" if CAUTION[part.kind] else ""
     if not part.suspects:
@@ -109,7 +109,7 @@ def _suspects(part: "Part") -> str:
 
 
 def _verdict(found: "Collection", seen: "Examination", suspicion: "Suspicion | None") -> str:
-    from saccade.data.collection import plural
+    from saccade.data.readers.listing import plural
 
     suspected = suspicion.count if suspicion is not None else 0
     if seen.sound and not found.warnings and not suspected:
@@ -137,7 +137,7 @@ def _part(heading: str, lines: list[str]) -> str:
 
 def _balance(seen: "Examination") -> str:
     from saccade.cli.table import table
-    from saccade.data.source import shown
+    from saccade.data.image.formats import shown
 
     words = list(seen.splits)
     rows = sorted(seen.balance, key=lambda each: -sum(each.counts.values()))
@@ -173,7 +173,7 @@ def _shapes(seen: "Examination") -> str:
 
 def _twins(group: "Twins") -> str:
     def told(place: "Place") -> str:
-        from saccade.data.source import shown
+        from saccade.data.image.formats import shown
 
         return f"{place.name} ({place.split}, {shown(place.label)})"
 

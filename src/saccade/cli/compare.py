@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.parse import ChangesOption, DataArgument, FormatOption
+from saccade.cli.arguments import ChangesOption, DataArgument, FormatOption
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
-    from saccade.train.contest import Cost, Row
+    from saccade.compare.plan import Cost, Row
 
 FRACTIONS = "0.1,0.3,1"
 
@@ -38,7 +38,8 @@ def compare(
     if resume is not None and asked:
         raise UsageError("--resume goes on exactly as the comparison began; leave out the other options")
     shares = _numbers(fractions)
-    from saccade.train import compare, contest
+    from saccade.compare import compare
+    from saccade.compare import plan as contest
 
     if resume is None:
         folder, made = contest.begin(
@@ -87,7 +88,7 @@ def _table(rows: "list[Row]", costs: "list[Cost]") -> str:
 
 
 def _line(row: "Row", cost: "Cost") -> list[str]:
-    from saccade.show.words import duration, percent
+    from saccade.wording import duration, percent
 
     return [
         row.model,

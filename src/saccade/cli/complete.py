@@ -38,7 +38,7 @@ def complete(
     given, each = texts(given), 1 if beams > 1 else count
     asked = [text for text in given for _ in range(each)]
     network = opened(model, "complete")
-    from saccade.tasks.writing import Manner
+    from saccade.text.generate import Manner
 
     usual = USUAL if beams == 1 else 0.0
     how = Manner(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli import parse
+from saccade.cli import arguments as parse
 from saccade.errors import SaccadeError, UsageError, check_number, check_word
 
 LAYOUTS = ("saccade", "timm", "hf", "google")
@@ -37,8 +37,8 @@ def convert(
 ) -> None:
     """Turn a checkpoint into a model folder: `saccade convert vit.npz --out vit --labels names.txt`."""
     from saccade.cli.note import looked
-    from saccade.weights.look import locate
-    from saccade.weights.source import shown
+    from saccade.files.paths import shown
+    from saccade.weights.identify import locate
 
     check_word("layout", to, LAYOUTS)
     if patch is not None:
@@ -55,7 +55,7 @@ def convert(
                     f"{shown(given)} is a model of text; --image, --patch, --labels and --normalise are for "
                     "models of pictures; leave them out"
                 )
-            from saccade.api import Model, load
+            from saccade.api.models import Model, load
 
             model = load(path, text=True) if text else load(path, image=size, patch=patch, labels=names)
         except SaccadeError as error:  # the person knows the checkpoint, and not our copy of it
@@ -69,13 +69,13 @@ def convert(
 
 def _readable(path: Path, scratch: Path) -> Path:
     """The path itself, or for a pickle the safetensors file that a restricted process made of it."""
-    from saccade.weights.files import PICKLES, kind
-    from saccade.weights.look import SPOKEN, THEIRS, weights_in
+    from saccade.weights.formats.tensors import PICKLES, kind
+    from saccade.weights.identify import SPOKEN, THEIRS, weights_in
 
     weights = weights_in(path)
     if kind(weights) not in PICKLES:
         return path
-    from saccade.weights.unpickle import unpickle
+    from saccade.weights.formats.pickle.convert import unpickle
 
     report = unpickle(weights, scratch / "model.safetensors")
     for name in (*THEIRS, *SPOKEN):

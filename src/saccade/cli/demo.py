@@ -8,7 +8,7 @@ import typer
 
 from saccade.cli.predict import show_table
 from saccade.errors import check_number
-from saccade.weights.atomic import new_folder
+from saccade.files.atomic import new_folder
 
 SHOWN = 6
 MODEL = "vit_xs2_8"
@@ -39,8 +39,8 @@ def demo(
     tree = folder / "digits"
     _write(tree)
     _say(f"1. the pictures: scikit-learn's digits, written to {tree} as class folders")
-    from saccade.data.inspect import examine
-    from saccade.data.open import open_images
+    from saccade.check.examine import examine
+    from saccade.data.readers.open import open_images
 
     seen = examine(open_images(tree), full=False)
     _say(f"2. saccade check {tree}: {'all can be read' if not seen.unreadable else 'some cannot be read'}")
@@ -51,8 +51,8 @@ def demo(
     run.go()
     start.finish(run)
     _say(f"4. saccade evaluate {folder} {tree}, on digits that played no part in training:")
-    from saccade.api import load
-    from saccade.train.evaluate import evaluate
+    from saccade.api.models import load
+    from saccade.tasks.classify.evaluate import evaluate
 
     test = open_images(tree).splits["test"]
     model = load(folder)
@@ -116,7 +116,7 @@ def _look(model: object, path: Path) -> str:
     """The attention of the class token as a small grid of shades."""
     import torch
 
-    from saccade.api import Model
+    from saccade.api.models import Model
     from saccade.explain.replay import grid_of, moments
     from saccade.models.vit import ViT
 
@@ -135,9 +135,9 @@ def _rank(model: object, paths: list[Path]) -> tuple[str, str]:
     """What is said of all methods of explanation on some pictures, and the name of the one to use."""
     import torch
 
-    from saccade.api import Model
-    from saccade.explain.methods import DEFAULT, METHODS, fitting
-    from saccade.explain.ranking import rank
+    from saccade.api.models import Model
+    from saccade.explain.faithfulness.ranking import rank
+    from saccade.explain.methods.table import DEFAULT, METHODS, fitting
 
     assert isinstance(model, Model)
     images = torch.from_numpy(model.preprocess.batch(paths))
@@ -152,10 +152,10 @@ def _explain(model: object, path: Path, method: str, page: Path) -> str:
     """Write the page about an answer; what is said of its first map."""
     import torch
 
-    from saccade.api import Model
-    from saccade.explain.account import Question
-    from saccade.explain.keep import Keeper
+    from saccade.api.models import Model
+    from saccade.explain.explanation import Question
     from saccade.explain.page.tell import story
+    from saccade.explain.write import Keeper
 
     assert isinstance(model, Model)
     pixels = model.preprocess.pixels(path)

@@ -15,7 +15,7 @@ from saccade.errors import DataError, UsageError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from saccade.data.transform import Preprocess
+    from saccade.data.image.preprocess import Preprocess
 
 EXTRAS = {"huggingface_hub": "hub"}
 MOST = 64
@@ -70,13 +70,13 @@ def machine() -> list[Row]:
 
 
 def examine(word: str, folder: Path | None) -> list[Row]:
-    """What a model is, and the self-tests of saccade.weights.doctor."""
+    """What a model is, and the self-tests of saccade.weights.diagnose."""
     from saccade.cli.note import looked
-    from saccade.weights.look import locate
+    from saccade.weights.identify import locate
 
     found = looked(locate(word))
     from saccade.models.cost import parameters
-    from saccade.weights import doctor as tests
+    from saccade.weights import diagnose as tests
     from saccade.weights.load import load
 
     loaded = load(found.path)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.parse import ChangesOption, FormatOption, ModelArgument
+from saccade.cli.arguments import ChangesOption, FormatOption, ModelArgument
 from saccade.errors import SaccadeError, UsageError, check_number
 
 if TYPE_CHECKING:
-    from saccade.explain.embedding.pictures import Embedded, Pictures
-    from saccade.explain.embedding.query import Answers
-    from saccade.explain.embedding.survey import Look, Survey
+    from saccade.embedding.embedded import Embedded, Pictures
+    from saccade.embedding.query import Answers
+    from saccade.embedding.survey import Look, Survey
     from saccade.weights.load import Loaded
 
 LISTED = 10
@@ -52,7 +52,7 @@ def embed(
 ) -> None:
     """Map pictures by what a model sees in them: `saccade embed runs/pets photos --map tsne`."""
     from saccade.cli.note import looked
-    from saccade.weights.look import locate
+    from saccade.weights.identify import locate
 
     check_number("top", top, 1, 10**6)
     asks = bool(query) or analogy is not None
@@ -71,9 +71,9 @@ def embed(
         return
     if not data:
         raise UsageError("no DATA was given; expected pictures to embed: class folders, a manifest or shards")
-    from saccade.explain.embedding.pictures import open_pictures
-    from saccade.explain.embedding.survey import Look
-    from saccade.train.recipe import override
+    from saccade.embedding.embedded import open_pictures
+    from saccade.embedding.survey import Look
+    from saccade.recipe import override
 
     look = override(Look(way=way, index=index), changes or [])
     pictures = open_pictures(data, kind)
@@ -87,7 +87,7 @@ def embed(
     loaded, place = load(path), out or Path("runs") / f"embed-{Path(data).resolve().name or 'data'}"
     found = _embedded(loaded, pictures, place, look)
     if asks:
-        from saccade.explain.embedding.query import answers
+        from saccade.embedding.query import answers
 
         _show_answers(answers(loaded, found, query or [], analogy, top, look.metric), as_json)
     else:
@@ -95,7 +95,7 @@ def embed(
         told = f"The pictures of {data}, embedded by {model}."
         _survey(found, look, place, (title, told), min(*loaded.preprocess.size, 32), as_json)
     if found.unread:
-        from saccade.data.collection import plural, some
+        from saccade.data.readers.listing import plural, some
 
         lost = plural(len(found.unread), "picture")
         print(f"{lost} could not be read: {some(found.unread)}", file=sys.stderr)
@@ -107,9 +107,9 @@ def _as_trained(run: Path, pictures: "Pictures") -> "Pictures":
     from dataclasses import replace
 
     from saccade import values
-    from saccade.train.pictures import Source
-    from saccade.train.recipe import Recipe
-    from saccade.weights.files import read_json
+    from saccade.recipe import Recipe
+    from saccade.tasks.classify.job import Source
+    from saccade.weights.formats.tensors import read_json
 
     found = pictures.collection
     if found is None or not (run / "recipe.json").is_file() or not (run / "data.json").is_file():
@@ -133,9 +133,9 @@ def _as_trained(run: Path, pictures: "Pictures") -> "Pictures":
 
 
 def _embedded(loaded: "Loaded", pictures: "Pictures", place: Path, look: "Look") -> "Embedded":
-    from saccade.explain.embedding.pictures import embed as embedded
-    from saccade.tasks.features import FOLDER, Extract
+    from saccade.embedding.embedded import embed as embedded
     from saccade.train.log import Log
+    from saccade.vision.features import FOLDER, Extract
 
     folder = place.parent / FOLDER
     steps = sum(-(-len(images) // look.batch) for images in pictures.splits.values())
@@ -151,10 +151,11 @@ def _embedded(loaded: "Loaded", pictures: "Pictures", place: Path, look: "Look")
 def _survey(
     found: "Embedded", look: "Look", place: Path, words: tuple[str, str], side: int, as_json: bool
 ) -> None:
-    from saccade.explain.embedding import atlas, folder
-    from saccade.explain.embedding.sketch import sketch
-    from saccade.explain.embedding.survey import beside, survey
-    from saccade.weights.atomic import new_folder
+    from saccade.embedding import folder
+    from saccade.embedding import map_page as atlas
+    from saccade.embedding.sketch import sketch
+    from saccade.embedding.survey import beside, survey
+    from saccade.files.atomic import new_folder
 
     print(f"neighbours, scores and a map of {len(found.vectors):,} pictures ...", file=sys.stderr)
     seen = survey(found, look)
@@ -171,8 +172,8 @@ def _report(seen: "Survey") -> str:
     import math
 
     from saccade.cli.table import table
-    from saccade.explain.embedding.atlas import TOLD, WAYS
-    from saccade.show.words import count, percent
+    from saccade.embedding.map_page import TOLD, WAYS
+    from saccade.wording import count, percent
 
     found, names = seen.found, seen.found.names
     parts = []

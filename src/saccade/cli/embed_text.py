@@ -10,9 +10,9 @@ import typer
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
-    from saccade.explain.embedding.arithmetic import Near
-    from saccade.explain.embedding.words import Words
-    from saccade.weights.look import Found
+    from saccade.embedding.analogies import Near
+    from saccade.embedding.words import Words
+    from saccade.weights.identify import Found
 
 LISTED = 10
 
@@ -34,8 +34,8 @@ def embed_text(
             f"{found.path.name} is a model of text (task {found.task}), whose words are in its "
             "folder; leave out DATA"
         )
-    from saccade.explain.embedding.words import words
-    from saccade.weights.text import load
+    from saccade.embedding.words import words
+    from saccade.weights.load_text import load
 
     known = words(load(found.path), side or "source")
     if query or analogy is not None:
@@ -52,9 +52,9 @@ def _map(known: "Words", path: Path, way: str, out: Path | None, as_json: bool) 
     from dataclasses import asdict
 
     from saccade.cli.table import table
-    from saccade.explain.embedding.words import contrast
-    from saccade.explain.embedding.words_page import write
-    from saccade.weights.atomic import new_folder
+    from saccade.embedding.words import contrast
+    from saccade.embedding.words_page import write
+    from saccade.files.atomic import new_folder
 
     name = (path if path.is_dir() else path.parent).resolve().name
     made = new_folder(out or Path("runs") / f"embed-{name}")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saccade.cli.parse import AnyDataArgument, EngineOption, FormatOption, ModelArgument
+from saccade.cli.arguments import AnyDataArgument, EngineOption, FormatOption, ModelArgument
 from saccade.errors import DataError, ModelError, UsageError
-from saccade.weights.look import locate, look
+from saccade.weights.identify import locate, look
 
 if TYPE_CHECKING:
-    from saccade.data.images import Images
+    from saccade.data.pictures import Images
     from saccade.metrics.classify import Scores
 
 
@@ -30,14 +30,14 @@ def evaluate(
 
     A model of text is scored on sentence pairs or a text: `saccade evaluate runs/multi30k multi30k`.
     """
-    from saccade.engine.folder import is_exported
+    from saccade.engine.exported import is_exported
 
     path = locate(model)
     graph = is_exported(path)
     if not graph and look(path).text:  # also refuses a damaged file before torch is imported
         _of_text(path, data, split, as_json)
         return
-    from saccade.data.open import open_images
+    from saccade.data.readers.open import open_images
 
     found = open_images(data, kind, least=1).splits
     chosen = _chosen(data, list(found), split)
@@ -46,7 +46,7 @@ def evaluate(
     if graph or engine:
         scores, told = _on_engine(path, model, data, found[chosen], chosen, engine or "auto")
     else:
-        from saccade.train.evaluate import evaluate as scored
+        from saccade.tasks.classify.evaluate import evaluate as scored
         from saccade.weights.load import load
 
         loaded = load(path)
@@ -85,7 +85,7 @@ def _on_engine(
 ) -> tuple["Scores", dict[str, Any]]:
     """The same scores from an exported graph, without torch, or from any model on the engine asked for."""
     from saccade.engine.answer import answering
-    from saccade.train.judge import judge
+    from saccade.tasks.classify.scores import judge
 
     answers = answering(path, engine, len(images))
     _check_labels(model, data, images.classes, answers.made.labels)
@@ -103,8 +103,8 @@ def _chosen(data: str, found: list[str], split: str) -> str:
 
 
 def _of_text(path: Path, data: str, split: str, as_json: bool) -> None:
-    from saccade.train.judgement import judge, parts
-    from saccade.weights.text import load
+    from saccade.text.evaluation import judge, parts
+    from saccade.weights.load_text import load
 
     spoken = load(path)
     found = parts(spoken, data)

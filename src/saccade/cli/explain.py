@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.parse import ModelArgument, check_free
+from saccade.cli.arguments import ModelArgument, check_free
 from saccade.cli.place import check_place, made_folder
 from saccade.cli.predict import find
 from saccade.errors import DataError, UsageError, check_number
 
 if TYPE_CHECKING:
-    from saccade.api import Model
-    from saccade.data.resize import Pixels
-    from saccade.data.source import Source
-    from saccade.explain.account import Account
-    from saccade.explain.page.story import Story
+    from saccade.api.models import Model
+    from saccade.data.image.formats import Source
+    from saccade.data.image.resize import Pixels
+    from saccade.explain.explanation import Account
+    from saccade.explain.page.content import Story
     from saccade.nn.patch import Image
 
     Found = tuple[str, Source]
@@ -70,7 +70,7 @@ def explain(
 ) -> None:
     """See why it answered so, and if that is true: `saccade explain runs/pets cat.jpg --html cat.html`."""
     from saccade.cli.note import looked
-    from saccade.weights.look import locate
+    from saccade.weights.identify import locate
 
     check_number("count", count, 0, 10**6)
     path = locate(model)
@@ -85,7 +85,7 @@ def explain(
     sources = _some([(name, _whole(source)) for name, source in find(pictures or [])], count)
     check_place(html, len(sources))
     check_free(out)
-    from saccade.api import load
+    from saccade.api.models import load
 
     network = load(path)
     network.check_classes()
@@ -153,14 +153,14 @@ def _some(sources: "list[Found]", count: int) -> "list[Found]":
 
 def _whole(source: "Source") -> "Source":
     """What can be read once only, read."""
-    from saccade.data.source import read
+    from saccade.data.image.formats import read
 
     return source if isinstance(source, str | bytes | Path) else read(source)[1]
 
 
 def _method(network: "Model", name: str) -> str:
     """The method asked for, if it fits the model; else the model's default."""
-    from saccade.explain.methods import DEFAULT, fitting, method
+    from saccade.explain.methods.table import DEFAULT, fitting, method
 
     able = fitting(network.module)
     return method(name or (DEFAULT if DEFAULT in able else able[0]), network.module).name
@@ -176,7 +176,7 @@ def _seen(work: Work, source: "Source") -> "tuple[Pixels, Image]":
 
 def _explained(work: Work, sources: "Sequence[Found]") -> "Iterator[Answer]":
     """Each picture with its account; what is asked for is written on the way."""
-    from saccade.explain.keep import Keeper
+    from saccade.explain.write import Keeper
 
     keeper = Keeper(work.model, work.html, work.out)
     if sources:
@@ -206,7 +206,7 @@ def _warn(work: Work) -> None:
 
 
 def _one(work: Work, name: str, source: "Source") -> "tuple[Account, Story | None]":
-    from saccade.explain.account import Question, account
+    from saccade.explain.explanation import Question, account
     from saccade.explain.page.tell import story
 
     pixels, image = _seen(work, source)
@@ -224,10 +224,10 @@ def _rank(work: Work, ready: "list[Ready]", masks: Path | None, as_json: bool) -
     import torch
 
     from saccade import values
-    from saccade.explain.masks import masks as read_masks
-    from saccade.explain.methods import METHODS, fitting
-    from saccade.explain.ranking import plot, rank
-    from saccade.show.plots import save
+    from saccade.explain.faithfulness.masks import masks as read_masks
+    from saccade.explain.faithfulness.ranking import plot, rank
+    from saccade.explain.methods.table import METHODS, fitting
+    from saccade.report.plots import save
 
     if not ready:
         raise DataError("no picture could be read, so that no method could be tried; give some that can")
@@ -247,7 +247,7 @@ def _rank(work: Work, ready: "list[Ready]", masks: Path | None, as_json: bool) -
         typer.echo(json.dumps(values.to_json(found), indent=2))
         return
     from saccade.cli.table import table
-    from saccade.show.plots import cells
+    from saccade.report.plots import cells
 
     rows = [[text for text, _ in row] for row in cells(drawn.columns, drawn.rows)]
     typer.echo(table([list(drawn.columns), *rows], right=range(2, len(drawn.columns))))
@@ -261,7 +261,7 @@ def _path(source: "Source") -> Path:
 
 
 def _inside(work: Work, ready: "list[Ready]") -> None:
-    from saccade.explain.inside import write
+    from saccade.explain.inside.inside import write
 
     assert work.out is not None
     network, pictures = work.network, [source for source, _ in ready]
@@ -283,7 +283,7 @@ def show_json(answers: "list[Answer]") -> None:
 def show_table(answers: "list[Answer]") -> None:
     """A table for people."""
     from saccade.cli.table import table
-    from saccade.data.source import shown
+    from saccade.data.image.formats import shown
 
     rows = [("picture", "answer", "sure", "method", "where", "hottest tenth", "gain", "is this true?")]
     for name, answer in answers:

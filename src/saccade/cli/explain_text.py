@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from saccade.cli.parse import check_free
+from saccade.cli.arguments import check_free
 from saccade.cli.place import check_place, made_folder
 from saccade.cli.speak import check_letters, line, texts, word
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
-    from saccade.explain.reading.read import Reading
-    from saccade.weights.look import Found
+    from saccade.explain.text.attention import Reading
+    from saccade.weights.identify import Found
 
 
 def explain_text(
@@ -38,10 +38,10 @@ def explain_text(
         raise UsageError(f"one translation was given for {len(asked)} texts; explain them one by one")
     check_place(html, len(asked), "texts")
     check_free(out)
-    from saccade.explain.reading.page import page, write
-    from saccade.explain.reading.read import read
-    from saccade.weights.atomic import write_text
-    from saccade.weights.text import load
+    from saccade.explain.text.attention import read
+    from saccade.explain.text.page import page, write
+    from saccade.files.atomic import write_text
+    from saccade.weights.load_text import load
 
     spoken = load(found.path)
     readings = [read(spoken, text, target) for text in asked]
@@ -64,7 +64,7 @@ def explain_text(
 
 def _table(reading: "Reading") -> str:
     from saccade.cli.table import table
-    from saccade.explain.reading.plots import strongest
+    from saccade.explain.text.plots import strongest
 
     head = [line(reading.text) + (f" -> {line(reading.answer)}" if reading.answer else "")]
     look = reading.looks[0]

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.parse import FormatOption, ModelArgument, check_free
+from saccade.cli.arguments import FormatOption, ModelArgument, check_free
 from saccade.errors import ModelError, UsageError, check_number, check_word
 
 if TYPE_CHECKING:
-    from saccade.data.images import Images
-    from saccade.engine.check import Samples, Verdict
+    from saccade.data.pictures import Images
+    from saccade.engine.verify import Samples, Verdict
 
 FORMATS = ("onnx", "openvino", "torch")
 CALIBRATION = 128
@@ -52,8 +52,8 @@ def export(
     if int8 and not data:
         raise UsageError("--int8 rounds by what your pictures need; give some with --data DATA")
     from saccade.cli.note import looked
-    from saccade.engine.folder import is_exported
-    from saccade.weights.look import locate
+    from saccade.engine.exported import is_exported
+    from saccade.weights.identify import locate
 
     path = locate(model)
     place = out or _beside(model, path, f"-{to}{'-int8' if int8 else ''}")
@@ -63,8 +63,8 @@ def export(
     _check_packages(to, int8)
     looked(path)
     learnt, held = _images(data, kind, most, int8) if data else (None, None)
-    from saccade.engine.check import inputs
     from saccade.engine.export import fewest
+    from saccade.engine.verify import inputs
     from saccade.engine.write import NONE, write
     from saccade.weights.load import load
 
@@ -128,8 +128,8 @@ def _images(data: str, kind: str, most: int, int8: bool) -> "tuple[Images, Image
     import numpy as np
 
     from saccade.cli.sample import read
-    from saccade.data.open import open_images
-    from saccade.data.split import spread
+    from saccade.data.readers.open import open_images
+    from saccade.data.splits import spread
 
     found = open_images(data, kind, least=1).splits
     learnt = next(found[name] for name in ("train", "val", "test") if name in found)
@@ -148,7 +148,7 @@ def _images(data: str, kind: str, most: int, int8: bool) -> "tuple[Images, Image
 
 def _samples(images: "Images", labels: list[str] | None = None) -> "Samples":
     """Pictures as they lie on the disk, with their classes if the model knows all of them."""
-    from saccade.engine.check import Samples
+    from saccade.engine.verify import Samples
 
     sources = [images.open(i) for i in range(len(images))]
     if not labels or set(images.classes) - set(labels):

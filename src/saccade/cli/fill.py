@@ -9,7 +9,7 @@ from saccade.cli.speak import RunArgument, TextsArgument, line, opened, tell_unk
 from saccade.errors import UsageError, check_number
 
 if TYPE_CHECKING:
-    from saccade.tasks.writing import Filling
+    from saccade.text.generate import Filling
 
 
 def fill(
@@ -19,7 +19,7 @@ def fill(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Name the words that are hidden by [MASK]: `saccade fill runs/bert "the [MASK] sat on the mat"`."""
-    from saccade.data.vocabulary import HOLE
+    from saccade.text.vocabulary import HOLE
 
     check_number("top", top, 1, 10**6)
     asked = texts(given)
@@ -54,7 +54,7 @@ def fill(
 
 def _filled(text: str, holes: "list[list[Filling]]") -> str:
     """The text with the likeliest word in each hole."""
-    from saccade.data.vocabulary import HOLE
+    from saccade.text.vocabulary import HOLE
 
     for hole in holes:
         text = text.replace(HOLE, hole[0].word.removeprefix("##"), 1)

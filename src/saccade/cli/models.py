@@ -14,8 +14,8 @@ def models(
 ) -> None:
     """List architectures, their sizes and costs: `saccade models vit_b16 vit_b16_384 gpt2`."""
     from saccade.models import names as pictures
-    from saccade.models import text
     from saccade.models.cost import describe, describe_text
+    from saccade.models.text import names as text
 
     for name in names or ():
         (text if text.is_text(name) else pictures).config(name)  # refuses a name before others are counted

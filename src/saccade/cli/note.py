@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from saccade.weights.look import Found, look
+from saccade.weights.identify import Found, look
 
 
 def looked(path: Path, kind: str = "pictures") -> Found:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from saccade.cli.parse import check_free
+from saccade.cli.arguments import check_free
 from saccade.errors import UsageError
 
 OUT = Path("explained")
@@ -10,7 +10,7 @@ OUT = Path("explained")
 
 def check_place(html: Path | None, pictures: int, noun: str = "pictures") -> None:
     """Refuse a page, or a folder of pages, that could not be written, before any work is done."""
-    from saccade.explain.page.place import check_page, is_file
+    from saccade.explain.place import check_page, is_file
 
     if html is not None and is_file(html):
         check_page(html, pictures, noun)
@@ -20,7 +20,7 @@ def check_place(html: Path | None, pictures: int, noun: str = "pictures") -> Non
 
 def made_folder(out: Path | None, wanted: bool) -> Path | None:
     """The folder asked for, or a new one if one is wanted."""
-    from saccade.weights.atomic import new_folder
+    from saccade.files.atomic import new_folder
 
     if out is None:
         return new_folder(OUT) if wanted else None

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from saccade.cli.parse import EngineOption, ModelArgument
+from saccade.cli.arguments import EngineOption, ModelArgument
 from saccade.errors import DataError, UsageError, check_number
 
 if TYPE_CHECKING:
-    from saccade.api import Model
-    from saccade.data.source import Source
+    from saccade.api.models import Model
+    from saccade.data.image.formats import Source
     from saccade.engine.answer import Answering
     from saccade.types import Prediction
 
@@ -36,7 +36,7 @@ def predict(
     engine: EngineOption = "",
 ) -> None:
     """Name what is in pictures: `saccade predict runs/pets cat.jpg holiday/ --top 3`."""
-    from saccade.weights.look import locate
+    from saccade.weights.identify import locate
 
     check_number("top", top, 1, 10**6)
     if as_json and as_csv:
@@ -60,7 +60,7 @@ def predict(
 
 def opened(path: Path, engine: str, pictures: int) -> "Answerer":
     """A model that predicts; an exported one without torch, a run on torch unless an engine is asked for."""
-    from saccade.engine.folder import is_exported
+    from saccade.engine.exported import is_exported
 
     graph = is_exported(path)
     if not graph:
@@ -71,7 +71,7 @@ def opened(path: Path, engine: str, pictures: int) -> "Answerer":
         from saccade.engine.answer import answering
 
         return answering(path, engine or "auto", pictures)
-    from saccade.api import load
+    from saccade.api.models import load
 
     network = load(path)
     network.check_classes()
@@ -120,7 +120,7 @@ def show_json(answers: Answers) -> None:
 
 def show_csv(answers: Answers) -> None:
     """A line for each class named; a picture that failed has an empty label; odd names are shown escaped."""
-    from saccade.data.source import shown
+    from saccade.data.image.formats import shown
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["picture", "rank", "label", "score", "index"])
@@ -135,7 +135,7 @@ def show_csv(answers: Answers) -> None:
 def show_table(answers: Answers) -> None:
     """A table for people."""
     from saccade.cli.table import table
-    from saccade.data.source import shown
+    from saccade.data.image.formats import shown
 
     rows = [("picture", "score", "label")]
     for name, answer in answers:

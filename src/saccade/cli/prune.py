@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from saccade.cli.arguments import ChangesOption, DataArgument, FormatOption, ModelArgument
 from saccade.cli.note import looked
-from saccade.cli.parse import ChangesOption, DataArgument, FormatOption, ModelArgument
 from saccade.errors import UsageError, check_number, check_word
-from saccade.weights.look import locate
+from saccade.weights.identify import locate
 
 HOW = ("drop", "merge", "attention", "random")
 MUCH = 0.1
@@ -49,7 +49,7 @@ def prune(
     if wanted is not None and how != "drop":
         raise UsageError("a speed is reached by dropping or merging, whichever answers best; leave out --how")
     looked(locate(model))  # refuses a damaged file before torch is imported
-    from saccade.train import pruning
+    from saccade.prune import prune as pruning
 
     if wanted is not None:
         found = pruning.chosen(model, data, wanted, batch, out, _say, kind)
@@ -64,8 +64,8 @@ def prune(
         _tell(pruning.untrained(model, data, how, keep, out, kind), as_json)
         return
     given = [*(changes or ()), *([] if minutes is None else [f"budget.minutes={minutes}"])]
+    from saccade.processes import joined
     from saccade.train import start
-    from saccade.train.distributed import joined
 
     with joined() as team:
         run = pruning.learn(model, data, keep, out, given, kind)
@@ -103,7 +103,7 @@ def _tell(folder: Path, as_json: bool) -> None:
     import json
 
     from saccade.cli.table import table
-    from saccade.train import slim_told
+    from saccade.vision import slim_told
 
     found = slim_told.read(folder)
     if as_json:

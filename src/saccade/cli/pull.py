@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.parse import check_free
+from saccade.cli.arguments import check_free
 
 
 def pull(
@@ -21,7 +21,7 @@ def pull(
     folder = fetch(name, revision=revision)
     looked(folder, "any")
     if out is not None:
-        from saccade.api import load
+        from saccade.api.models import load
 
         folder = load(folder).save(out)
     typer.echo(folder)

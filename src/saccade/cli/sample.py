@@ -5,8 +5,8 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from saccade.data.decode import decode
-from saccade.data.images import Images
+from saccade.data.image.decode import decode
+from saccade.data.pictures import Images
 from saccade.errors import DataError
 
 

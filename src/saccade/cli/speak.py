@@ -8,8 +8,8 @@ import typer
 from saccade.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from saccade.data.vocabulary import Vocabulary
-    from saccade.text import TextModel
+    from saccade.api.text_models import TextModel
+    from saccade.text.vocabulary import Vocabulary
 
 RunArgument = Annotated[
     str,
@@ -25,11 +25,11 @@ TextsArgument = Annotated[
 def opened(word: str, verb: str) -> "TextModel":
     """The model, refused in words if it is damaged or cannot be asked this."""
     from saccade.cli.note import looked
-    from saccade.weights.look import locate
+    from saccade.weights.identify import locate
 
     path = locate(word)
     looked(path, "text")  # refuses a damaged file before torch is imported
-    from saccade.api import load
+    from saccade.api.models import load
 
     model = load(path, text=True)
     model.check("caption" if verb == "translate" and model.task == "caption" else verb)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.parse import AnyDataArgument, ChangesOption, FormatOption
+from saccade.cli.arguments import AnyDataArgument, ChangesOption, FormatOption
 from saccade.errors import UsageError, check_number
 
 
@@ -54,14 +54,15 @@ def train(
         raise UsageError("--resume goes on exactly as the run began; leave out the other options")
     if probe:
         _check_alone({"--folds": folds, "--minutes": minutes})
-    from saccade.train.recipe import read
+    from saccade.recipe import read
 
     changes = [*(read(recipe) if recipe else ()), *(changes or ())]
     if minutes is not None:
         check_number("minutes", minutes, 0.01, 10**6)
         changes.append(f"budget.minutes={minutes}")
-    from saccade.train import crossval, start
-    from saccade.train.distributed import joined
+    from saccade.processes import joined
+    from saccade.train import cross_validation as crossval
+    from saccade.train import start
 
     if probe or folds is not None:
         _check_pictures(task or start.task_of(data, model, changes), "--probe" if probe else "--folds")
@@ -88,10 +89,10 @@ def _on_pictures(
 ) -> Path:
     """What only pictures can do: a linear probe, or folds."""
     if folds is not None:
-        from saccade.train.crossval import crossval
+        from saccade.train.cross_validation import crossval
 
         return crossval(data, folds, model, out, changes, kind)
-    from saccade.train.probe import probe
+    from saccade.tasks.classify.probe import probe
 
     return probe(data, model, out, changes, kind)
 

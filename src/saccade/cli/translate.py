@@ -9,8 +9,8 @@ from saccade.cli.speak import RunArgument, TextsArgument, line, opened, tell_unk
 from saccade.errors import UsageError, check_number
 
 if TYPE_CHECKING:
-    from saccade.tasks.writing import Manner, Written
-    from saccade.text import TextModel
+    from saccade.api.text_models import TextModel
+    from saccade.text.generate import Manner, Written
 
 
 def translate(
@@ -33,7 +33,7 @@ def translate(
     check_number("batch", batch, 1, 10**6)
     asked = texts(given)
     network = opened(model, "translate")
-    from saccade.tasks.writing import Manner
+    from saccade.text.generate import Manner
 
     how = Manner(beams=beams, alpha=alpha, most=most)
     tell_unknown(network.spoken.reads, asked if network.task == "translate" else [])
@@ -55,7 +55,7 @@ def _told(network: "TextModel", asked: list[str], how: "Manner", batch: int) -> 
         return network.translations(asked, how, batch)
     import torch
 
-    from saccade.tasks.writing import captions
+    from saccade.text.generate import captions
 
     assert network.spoken.preprocess is not None
     pictures = torch.from_numpy(network.spoken.preprocess.batch(list(asked)))
@@ -63,7 +63,7 @@ def _told(network: "TextModel", asked: list[str], how: "Manner", batch: int) -> 
 
 
 def _score(one: "Written", how: "Manner") -> float:
-    from saccade.models.decode import Sentence
+    from saccade.models.text.decoding import Sentence
 
     return Sentence((0,) * one.tokens, one.log_p, one.ended).score(how.alpha)
 

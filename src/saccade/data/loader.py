@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from saccade.data.augment import Augment
-from saccade.data.chance import Chance, permutation
 from saccade.data.feed import begin
-from saccade.data.images import Images
-from saccade.data.mix import Mix
-from saccade.data.transform import Preprocess
+from saccade.data.image.augment import Augment
+from saccade.data.image.mixup import Mix
+from saccade.data.image.preprocess import Preprocess
+from saccade.data.pictures import Images
+from saccade.data.randomness import Chance, permutation
 from saccade.errors import DataError
 
 Batch = dict[str, Tensor]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from saccade.data.images import Images
-from saccade.data.transform import Picture, opened
-from saccade.engine.choose import MANY, open_engine, open_exported
+from saccade.data.image.preprocess import Picture, opened
+from saccade.data.pictures import Images
 from saccade.engine.engine import Engine, softmax
-from saccade.engine.folder import Exported, described, exported, is_exported
+from saccade.engine.exported import Exported, described, exported, is_exported
+from saccade.engine.select import MANY, open_engine, open_exported
 from saccade.errors import DataError, UsageError
 from saccade.types import Prediction
 

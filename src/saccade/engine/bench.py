@@ -13,9 +13,9 @@ from statistics import median
 import numpy as np
 from PIL import Image
 
-from saccade.data.decode import decode
-from saccade.data.images import Images
-from saccade.data.transform import Preprocess
+from saccade.data.image.decode import decode
+from saccade.data.image.preprocess import Preprocess
+from saccade.data.pictures import Images
 from saccade.engine.worker import Worker
 from saccade.errors import DataError
 

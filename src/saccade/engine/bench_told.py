@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from saccade.engine.bench import Before, Cell
-from saccade.show.plots import Axes, Ink, Plot, drawable
-from saccade.show.words import percent
+from saccade.report.plots import Axes, Ink, Plot, drawable
+from saccade.wording import percent
 
 HEAD = ["model", "engine", "batch", "p50", "p95", "pictures/s", "memory", "MACs", "of peak"]
 MARKS = "osD^vPX*"

@@ -9,9 +9,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from saccade import __version__
-from saccade.data.transform import Preprocess
-from saccade.engine.draw import draw
-from saccade.engine.fit import fitted
+from saccade.data.image.preprocess import Preprocess
+from saccade.engine.graph.drawing import draw
+from saccade.engine.graph.resizing import fitted
 from saccade.errors import UsageError
 from saccade.models.build import Vision
 from saccade.models.hybrid import Hybrid

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from saccade.data.transform import Preprocess
-from saccade.engine.folder import exported, is_exported
-from saccade.weights.look import locate, look
+from saccade.data.image.preprocess import Preprocess
+from saccade.engine.exported import exported, is_exported
+from saccade.weights.identify import locate, look
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,7 +41,7 @@ def _random(subject: Subject, batch: int) -> np.ndarray:
 
 def _work(subject: Subject, name: str, batches: Sequence[int], pipe: Connection) -> None:
     """Open an engine and try it, then do what one is told until the pipe closes or something fails."""
-    from saccade.engine.choose import open_engine
+    from saccade.engine.select import open_engine
 
     try:
         engine = open_engine(subject.path, name, batches[-1], subject.preprocess.size)

@@ -14,21 +14,21 @@ import numpy as np
 import torch
 
 from saccade import __version__
-from saccade.data.transform import Preprocess
-from saccade.engine import check
-from saccade.engine.eager import Eager
+from saccade.data.image.preprocess import Preprocess
+from saccade.engine import verify as check
 from saccade.engine.engine import check_installed
 from saccade.engine.export import Answer, check_exportable, fewest, graph, merging, patch_of
-from saccade.engine.folder import GRAPHS, Exported, digest, engine_for
+from saccade.engine.exported import GRAPHS, Exported, digest, engine_for
+from saccade.engine.torch import Eager
 from saccade.errors import UsageError
+from saccade.files.atomic import write_bytes, write_text
 from saccade.models.build import Vision, config_of, to_json
 from saccade.models.vit import ViT
 from saccade.tokens.cost import macs_of
 from saccade.tokens.merge import Merged
-from saccade.weights.atomic import write_bytes, write_text
+from saccade.weights.identify import LABELS, OURS, PREPROCESS
 from saccade.weights.load import FORMAT, Loaded
 from saccade.weights.load import write as write_model
-from saccade.weights.look import LABELS, OURS, PREPROCESS
 
 NONE = check.Samples()
 
@@ -100,7 +100,7 @@ def _graph(
     drawn = room / GRAPHS["onnx"]
     write_graph(drawn, module, preprocess, loaded.labels, takes)
     if calibration is not None:
-        from saccade.engine.quantize import quantize
+        from saccade.engine.int8 import quantize
 
         quantize(drawn, calibration)
     if to == "openvino":

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from saccade.show.words import percent
+from saccade.wording import percent
 
 Grid = Float[np.ndarray, "rows columns"]
 ACROSS = ("left", "centre", "right")

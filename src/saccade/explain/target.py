@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from saccade.errors import UsageError
-from saccade.weights.source import shown
+from saccade.files.paths import shown
 
 NEAR = 3
 """How many labels are offered for one that is not known."""

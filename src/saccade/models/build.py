@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from saccade import values
 from saccade.errors import ModelError
 from saccade.models.hybrid import Hybrid, HybridConfig
-from saccade.models.loop import LoopConfig, Looped
+from saccade.models.looped import LoopConfig, Looped
 from saccade.models.names import Config
 from saccade.models.resnet import ResNet, ResNetConfig
 from saccade.models.vit import ViT, ViTConfig

@@ -8,13 +8,13 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from saccade.models.blank import blank, undrawn
-from saccade.models.captioner import CaptionerConfig
 from saccade.models.hybrid import HybridConfig
 from saccade.models.names import Config, config
 from saccade.models.resnet import ResNetConfig
-from saccade.models.seq2seq import Seq2SeqConfig
-from saccade.models.text import build as build_text
-from saccade.models.text import config as text_config
+from saccade.models.text.captioner import CaptionerConfig
+from saccade.models.text.names import build as build_text
+from saccade.models.text.names import config as text_config
+from saccade.models.text.seq2seq import Seq2SeqConfig
 
 
 def parameters(module: nn.Module) -> int:

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from saccade.errors import UsageError
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
-from saccade.models.text import is_text
+from saccade.models.text.names import is_text
 from saccade.models.vit import ViTConfig
-from saccade.nn import early
+from saccade.nn import conv_stem as early
 from saccade.nn.block import BlockStyle
 
 Config = ViTConfig | HybridConfig | ResNetConfig

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from saccade.errors import check_number, check_word
-from saccade.nn import early, init, place, pool, resample
+from saccade.nn import conv_stem, init, pool, position_kinds, resample
 from saccade.nn.attention import Tokens, Turn, Weight
 from saccade.nn.block import Block, BlockStyle
 from saccade.nn.head import PairHead, linear_head
@@ -36,7 +36,7 @@ class ViTConfig:
     position: str = "learned"
     resample: str = "antialias"
     convs: tuple[int, ...] = ()
-    """Widths of 3x3 convolutions in the place of the patch projection (nn/early.py)."""
+    """Widths of 3x3 convolutions in the place of the patch projection (nn/conv_stem.py)."""
     prelogits: int = 0
     """Width of a Linear + tanh before the head, as for ImageNet-21k (section 3.1); 0 means none."""
     registers: int = 0
@@ -48,12 +48,12 @@ class ViTConfig:
             check_number(name, getattr(self, name), 1, most)
         for name in ("classes", "prelogits", "registers"):
             check_number(name, getattr(self, name), 0, 2**20)
-        early.check(self.patch, self.convs)
+        conv_stem.check(self.patch, self.convs)
         for side in self.image:
             check_number("image", side, self.patch, 2**14)
         check_size(*self.image, self.patch)
         check_word("pool", self.pool, pool.KINDS)
-        check_word("position", self.position, place.KINDS)
+        check_word("position", self.position, position_kinds.KINDS)
         check_word("resample", self.resample, resample.WAYS)
 
     @property
@@ -73,10 +73,10 @@ class ViT(nn.Module):
         super().__init__()
         self.config, style = config, config.block
         sizes = config.width, config.heads, config.hidden
-        self.patches = patches or early.patches(config.width, config.patch, config.convs)
+        self.patches = patches or conv_stem.patches(config.width, config.patch, config.convs)
         self.front = nn.Parameter(torch.zeros(config.front, config.width))
         nn.init.normal_(self.front[config.front - config.registers :], std=0.02)
-        self.position = place.position(
+        self.position = position_kinds.position(
             config.position, config.grid, config.width, config.heads, config.resample
         )
         self.dropout = nn.Dropout(style.dropout)

@@ -3,7 +3,7 @@
 from torch import nn
 
 from saccade.errors import check_word
-from saccade.nn.power import PowerNorm
+from saccade.nn.variants.power_norm import PowerNorm
 
 KINDS = ("layer", "rms", "power")
 

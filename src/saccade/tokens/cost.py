@@ -14,7 +14,7 @@ from saccade.models import cost
 from saccade.models.blank import blank
 from saccade.models.build import Vision, config_of
 from saccade.models.hybrid import HybridConfig
-from saccade.models.loop import LoopConfig, vit_of
+from saccade.models.looped import LoopConfig, vit_of
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViT, ViTConfig
 from saccade.nn.patch import Image

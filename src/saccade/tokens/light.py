@@ -8,11 +8,11 @@ from torch import Tensor
 
 from saccade.errors import UsageError, check_number, check_word
 from saccade.models.hybrid import Hybrid
-from saccade.models.loop import LoopConfig, vit_of
+from saccade.models.looped import LoopConfig, vit_of
 from saccade.models.vit import ViT
-from saccade.nn.chunked import chunked
 from saccade.nn.patch import Image
-from saccade.nn.windowed import windowed
+from saccade.nn.variants.chunked import chunked
+from saccade.nn.variants.windowed import windowed
 from saccade.tokens.walk import Heads, Walk, Walker
 
 WAYS = ("windowed", "chunked")

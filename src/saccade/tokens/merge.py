@@ -20,7 +20,7 @@ from torch import Tensor
 
 from saccade.errors import UsageError, check_number
 from saccade.models.hybrid import Hybrid
-from saccade.models.loop import LoopConfig, vit_of
+from saccade.models.looped import LoopConfig, vit_of
 from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image

@@ -2,7 +2,7 @@
 
 from saccade.errors import UsageError, check_word
 from saccade.models.hybrid import Hybrid
-from saccade.models.loop import LoopConfig, Looped, vit_of
+from saccade.models.looped import LoopConfig, Looped, vit_of
 from saccade.models.vit import ViT
 from saccade.tokens.cost import macs
 from saccade.tokens.merge import MergedConfig, constant, merge

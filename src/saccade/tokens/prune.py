@@ -17,7 +17,7 @@ from torch import Tensor
 
 from saccade.errors import UsageError, check_number, check_word
 from saccade.models.hybrid import Hybrid
-from saccade.models.loop import LoopConfig, vit_of
+from saccade.models.looped import LoopConfig, vit_of
 from saccade.models.vit import ViT
 from saccade.nn import init
 from saccade.nn.attention import Tokens, probabilities

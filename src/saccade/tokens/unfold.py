@@ -16,11 +16,11 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from saccade.models.loop import Looped
+from saccade.models.looped import Looped
 from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens, Turn, Weight
 from saccade.nn.patch import Image
-from saccade.nn.windowed import visible
+from saccade.nn.variants.windowed import visible
 from saccade.tokens.light import Glancing
 from saccade.tokens.trace import Trace
 from saccade.tokens.walk import Walk, Walker, step

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from saccade.models.loop import Looped
+from saccade.models.looped import Looped
 from saccade.models.vit import ViT
 from saccade.nn import pool
 from saccade.nn.attention import Tokens, Turn, Weight, attend

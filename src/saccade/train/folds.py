@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from saccade.data.collection import Collection, plural, some
-from saccade.data.images import Images
-from saccade.data.source import shown
-from saccade.data.split import Parts, kfold
+from saccade.data.image.formats import shown
+from saccade.data.pictures import Images
+from saccade.data.readers.listing import Collection, plural, some
+from saccade.data.splits import Parts, kfold
 from saccade.errors import DataError, ModelError, UsageError
-from saccade.weights.atomic import write_text
+from saccade.files.atomic import write_text
 
 PREDICTIONS = "predictions.csv"
 

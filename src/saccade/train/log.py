@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from saccade.errors import SaccadeError
+from saccade.files.atomic import write_text
 from saccade.train.sinks import Sinks
-from saccade.weights.atomic import write_text
 
 SCORED = ("val_loss", "val_accuracy")
 """Columns of results.csv; none depends on the clock, so that a resumed run writes the same bytes."""

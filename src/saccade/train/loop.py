@@ -9,8 +9,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from saccade.processes import ALONE, Team, whole
 from saccade.tasks.task import Batch, Task
-from saccade.train.distributed import ALONE, Team, whole
 from saccade.train.ema import Ema
 from saccade.train.schedule import cosine
 

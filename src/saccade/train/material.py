@@ -7,9 +7,9 @@ from typing import Protocol, runtime_checkable
 from torch import nn
 
 from saccade.errors import SaccadeError
+from saccade.processes import Team
+from saccade.recipe import Training
 from saccade.tasks.task import Batch, Task
-from saccade.train.distributed import Team
-from saccade.train.recipe import Training
 
 Say = Callable[[str], None]
 

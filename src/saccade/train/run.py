@@ -11,20 +11,20 @@ from torch import nn
 
 from saccade.data.feed import steady
 from saccade.errors import ResourceError
+from saccade.files.atomic import patiently
+from saccade.freed import keep_freed
+from saccade.processes import check_batch, whole
+from saccade.signals import listening
 from saccade.tasks.task import Batch
-from saccade.train import state as checkpoints
-from saccade.train.distributed import check_batch, whole
+from saccade.train import checkpoint as checkpoints
 from saccade.train.ema import Ema
-from saccade.train.freed import keep_freed
 from saccade.train.log import Log
 from saccade.train.loop import Plan, State, fit
 from saccade.train.material import DivergedError, Material, StoppedError
 from saccade.train.optim import adamw
 from saccade.train.pace import Pace
 from saccade.train.sinks import Sinks
-from saccade.train.stop import listening
-from saccade.weights.atomic import patiently
-from saccade.weights.rename import state as tensors_of
+from saccade.weights.layouts.rules import state as tensors_of
 
 
 class Run:

@@ -6,18 +6,18 @@ from typing import Any
 
 from saccade import values
 from saccade.errors import DataError, ModelError, UsageError, check_word
-from saccade.models.text import is_text
-from saccade.train.distributed import Team, launch, restarted
-from saccade.train.language import LANGUAGE
-from saccade.train.pictures import CLASSIFY
-from saccade.train.recipe import Training
+from saccade.files.atomic import new_folder, sweep
+from saccade.models.text.names import is_text
+from saccade.processes import Team, launch, restarted
+from saccade.recipe import Training
+from saccade.tasks.classify.job import CLASSIFY
+from saccade.tasks.language.task import LANGUAGE
+from saccade.tasks.translate.task import TRANSLATE
+from saccade.text.recipe import TASKS
+from saccade.train.checkpoint import latest
 from saccade.train.run import Run
-from saccade.train.state import latest
 from saccade.train.subject import Asked, Opened, Subject, describe
-from saccade.train.textrecipe import TASKS
-from saccade.train.translation import TRANSLATE
-from saccade.weights.atomic import new_folder, sweep
-from saccade.weights.files import read_json, write_text
+from saccade.weights.formats.tensors import read_json, write_text
 
 PAIRS = (".tsv", ".jsonl")
 """What a list of pictures and sentence pairs may both be."""

@@ -12,10 +12,10 @@ import torch
 
 from saccade import __version__, values
 from saccade.errors import DataError
+from saccade.recipe import Training
 from saccade.train.material import Material
-from saccade.train.recipe import Training
 from saccade.train.run import Run
-from saccade.weights.files import write_text
+from saccade.weights.formats.tensors import write_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

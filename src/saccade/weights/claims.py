@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError, UsageError
+from saccade.files.paths import shown
 from saccade.models.build import Known
 from saccade.models.hybrid import HybridConfig
-from saccade.models.loop import LoopConfig, vit_of
+from saccade.models.looped import LoopConfig, vit_of
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViTConfig
 from saccade.nn.patch import check_size
-from saccade.weights.infer import pair
-from saccade.weights.source import shown
+from saccade.weights.layouts.infer import pair
 
 TYPES = ("vit", "deit", "dinov2", "dinov2_with_registers", "vit_mae", "vit_msn")
 NAMES = {  # Hugging Face's and timm's names for fields of ours

@@ -9,21 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from saccade.data.transform import Preprocess
+from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError, check_word
+from saccade.files.paths import shown
 from saccade.models.blank import blank
 from saccade.models.build import Known, Vision, config_of, from_json, to_json
-from saccade.models.loop import LoopConfig, vit_of
+from saccade.models.looped import LoopConfig, vit_of
 from saccade.models.resnet import ResNetConfig
 from saccade.tokens.kinds import KINDS
-from saccade.weights import dynamicvit, files, google, hf, timm
 from saccade.weights.claims import check_config, check_depth, check_input
-from saccade.weights.look import LABELS, OURS, PREPROCESS, Found, look, printable
-from saccade.weights.probe import probe
-from saccade.weights.rename import Layout, Rule, examine, save, some, state
-from saccade.weights.rename import load as renamed
-from saccade.weights.resample import resize
-from saccade.weights.source import shown
+from saccade.weights.formats import tensors as files
+from saccade.weights.identify import LABELS, OURS, PREPROCESS, Found, look, printable
+from saccade.weights.known_answer import probe
+from saccade.weights.layouts import dynamicvit, google, hf, timm
+from saccade.weights.layouts.rules import Layout, Rule, examine, save, some, state
+from saccade.weights.layouts.rules import load as renamed
+from saccade.weights.resize import resize
 
 LAYOUTS: dict[str, Layout[Any]] = {
     layout.name: layout for layout in (google.LAYOUT, dynamicvit.LAYOUT, timm.LAYOUT, hf.LAYOUT)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from saccade.explain.page.story import Story
-from saccade.show.page import Html, section, table, tag, text
-from saccade.show.plots import Cell, cells
-from saccade.show.words import percent
+from saccade.explain.page.content import Story
+from saccade.report.html import Html, section, table, tag, text
+from saccade.report.plots import Cell, cells
+from saccade.wording import percent
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 900, 300, 46, 34, 12, 190
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from saccade.explain.account import Account
 from saccade.explain.describe import titled
-from saccade.show import page as show
-from saccade.show.page import Html, joined, name, section, tag
-from saccade.show.words import count, percent
+from saccade.explain.explanation import Account
+from saccade.report import html as show
+from saccade.report.html import Html, joined, name, section, tag
+from saccade.wording import count, percent
 
 SIDE = 200
 

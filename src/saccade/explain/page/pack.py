@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from saccade.explain.describe import alt, at, tenth, where
-from saccade.explain.page.gaze import Gaze
-from saccade.explain.page.story import Shown, Story, Way
-from saccade.show.page import Html
-from saccade.show.words import number, percent
+from saccade.explain.page.attention_data import Gaze
+from saccade.explain.page.content import Shown, Story, Way
+from saccade.report.html import Html
+from saccade.wording import number, percent
 
 
 def data(story: Story) -> Html:

@@ -3,14 +3,14 @@
 from importlib.resources import files
 
 from saccade.explain.describe import alt, at, listing, tenth, titled, where
+from saccade.explain.page.content import Grid, Story, Way
 from saccade.explain.page.depths import depth_panel
 from saccade.explain.page.pack import data
 from saccade.explain.page.panels import gaze_panel, looks, map_panel
-from saccade.explain.page.story import Grid, Story, Way
-from saccade.show import page as show
-from saccade.show.page import Html, joined, name, section, soft, table, tag
-from saccade.show.plots import cells
-from saccade.show.words import percent
+from saccade.report import html as show
+from saccade.report.html import Html, joined, name, section, soft, table, tag
+from saccade.report.plots import cells
+from saccade.wording import percent
 
 LINKS = {
     "map": "Why this answer",

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from PIL import Image
 
 from saccade.explain.describe import titled
-from saccade.explain.page.gaze import Gaze
-from saccade.explain.page.story import Story, Way
-from saccade.show.page import Html, name, section, soft, tag
-from saccade.show.words import percent
+from saccade.explain.page.attention_data import Gaze
+from saccade.explain.page.content import Story, Way
+from saccade.report.html import Html, name, section, soft, tag
+from saccade.wording import percent
 
 TINY = 64
 """Pixels of a side up to which each is to be seen as a square."""

@@ -8,17 +8,17 @@ from jaxtyping import Float
 from PIL import Image as Pillow
 from torch import Tensor
 
-from saccade.data.resize import Pixels
-from saccade.explain.account import Account, Question, judged, measured
+from saccade.data.image.resize import Pixels
 from saccade.explain.ask import held
+from saccade.explain.explanation import Account, Question, judged, measured
+from saccade.explain.faithfulness.meter import Measured, Score, Verdict
+from saccade.explain.faithfulness.ranking import RANDOM
 from saccade.explain.heatmap import Heatmap
-from saccade.explain.lens import read_depths
-from saccade.explain.methods import METHODS, fitting
-from saccade.explain.page.gaze import gaze
-from saccade.explain.page.story import Shown, Story, Way
-from saccade.explain.ranking import RANDOM
+from saccade.explain.inside.lens import read_depths
+from saccade.explain.methods.table import METHODS, fitting
+from saccade.explain.page.attention_data import gaze
+from saccade.explain.page.content import Shown, Story, Way
 from saccade.explain.replay import moments
-from saccade.explain.truth import Measured, Score, Verdict
 from saccade.models.build import Vision
 from saccade.models.cost import macs
 from saccade.models.resnet import ResNet

@@ -1,0 +1,168 @@
+"""Models of text for people: what `saccade.load` gives for a folder that holds one."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+import torch
+
+from saccade.data.image.preprocess import Picture
+from saccade.errors import ModelError
+from saccade.files.folder import fresh
+from saccade.models.cost import parameters
+from saccade.models.text.bert import BERT
+from saccade.models.text.gpt import GPT
+from saccade.models.text.names import Text
+from saccade.text.generate import (
+    BATCH,
+    Filling,
+    Manner,
+    Written,
+    captions,
+    completions,
+    fillings,
+    translations,
+)
+from saccade.text.vocabulary import Vocabulary
+from saccade.weights.load_text import Spoken, write
+
+if TYPE_CHECKING:
+    from saccade.explain.text.attention import Reading
+
+
+class TextModel:
+    """A network of text together with its vocabularies: all it needs to answer."""
+
+    def __init__(self, spoken: Spoken) -> None:
+        self.spoken = spoken
+        self.module: Text = spoken.module.eval()
+        self.layout = spoken.layout
+        """Whose layout the weights were read from."""
+        self.folder: Path | None = None
+        """The run that made it, if `train` did."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Of what it writes."""
+        return self.spoken.vocabulary
+
+    @property
+    def task(self) -> str:
+        """translate, caption or language."""
+        return self.spoken.task
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.module.parameters()).device
+
+    @overload  # a str is one text, though Python calls it a sequence of str
+    def translate(self, text: str, *, beams: int = 1, alpha: float = 0.6, most: int = 0) -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def translate(
+        self, text: Sequence[str], *, beams: int = 1, alpha: float = 0.6, most: int = 0
+    ) -> list[str]: ...
+    def translate(
+        self, text: str | Sequence[str], *, beams: int = 1, alpha: float = 0.6, most: int = 0
+    ) -> str | list[str]:
+        """The translation of a text, or of each in a list; `saccade.text.generate.Manner` says how."""
+        texts = [text] if isinstance(text, str) else list(text)
+        found = [
+            best[0].text for best in self.translations(texts, Manner(beams=beams, alpha=alpha, most=most))
+        ]
+        return found[0] if isinstance(text, str) else found
+
+    def translations(
+        self, texts: Sequence[str], how: Manner | None = None, batch: int = BATCH
+    ) -> list[list[Written]]:
+        """The translations of each text, the best first, with how likely the model holds them."""
+        self.check("translate")
+        return translations(self.module, self.spoken.reads, self.vocabulary, texts, how, batch)
+
+    def caption(self, pictures: Iterable[Picture], how: Manner | None = None) -> list[str]:
+        """A sentence for each picture."""
+        self.check("caption")
+        assert self.spoken.preprocess is not None
+        image = torch.from_numpy(self.spoken.preprocess.batch(list(pictures)))
+        return [best[0].text for best in captions(self.module, self.vocabulary, image, how)]
+
+    @overload
+    def complete(  # type: ignore[overload-overlap]
+        self, text: str, *, most: int = 100, temperature: float = 0.8, top_k: int = 0, seed: int = 0
+    ) -> str: ...
+    @overload
+    def complete(
+        self, text: Sequence[str], *, most: int = 100, temperature: float = 0.8, top_k: int = 0, seed: int = 0
+    ) -> list[str]: ...
+    def complete(
+        self,
+        text: str | Sequence[str],
+        *,
+        most: int = 100,
+        temperature: float = 0.8,
+        top_k: int = 0,
+        seed: int = 0,
+    ) -> str | list[str]:
+        """How a text, or each in a list, goes on: the new words only; temperature 0 takes the likeliest."""
+        texts = [text] if isinstance(text, str) else list(text)
+        how = Manner(most=most, temperature=temperature, top_k=top_k, seed=seed)
+        found = [best[0].text for best in self.completions(texts, how)]
+        return found[0] if isinstance(text, str) else found
+
+    def completions(
+        self, texts: Sequence[str], how: Manner | None = None, batch: int = BATCH
+    ) -> list[list[Written]]:
+        """How each text goes on, the best first, with how likely the model holds it."""
+        self.check("complete")
+        return completions(self.module, self.vocabulary, texts, how, batch)
+
+    @overload
+    def fill(self, text: str, top: int = 5) -> list[list[Filling]]: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill(self, text: Sequence[str], top: int = 5) -> list[list[list[Filling]]]: ...
+    def fill(
+        self, text: str | Sequence[str], top: int = 5
+    ) -> list[list[Filling]] | list[list[list[Filling]]]:
+        """The likeliest words for each [MASK] of a text, or of each text in a list."""
+        self.check("fill")
+        found = fillings(self.module, self.vocabulary, [text] if isinstance(text, str) else list(text), top)
+        return found[0] if isinstance(text, str) else found
+
+    def explain(self, text: str, target: str | None = None) -> "Reading":
+        """Where it looked: from word to word, or from a translation (given, or its own) to the source."""
+        from saccade.explain.text.attention import read
+
+        return read(self.spoken, text, target)
+
+    def check(self, verb: str) -> None:
+        """Refuse a question that is not this model's."""
+        if verb in self.verbs:
+            return
+        if verb == "fill" and isinstance(self.module, BERT):
+            raise ModelError(
+                "this BERT has no head for hidden words, so it can fill in none; load one that has"
+            )
+        kind = type(self.module).__name__
+        told = " or ".join(self.verbs).replace("caption", "translate a picture") or "explain"
+        raise ModelError(f"a {kind} cannot {verb}; ask it to {told}, or load a model that can")
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """What it can be asked."""
+        if isinstance(self.module, GPT):
+            return ("complete",)
+        if isinstance(self.module, BERT):
+            return ("fill",) if self.module.fill is not None else ()
+        return (self.task,)
+
+    def save(self, folder: str | Path, layout: str = "saccade") -> Path:
+        """Write a model folder; `layout` may be hf for a GPT or BERT. Nothing is overwritten."""
+        with fresh(Path(folder)) as made:
+            write(made, self.spoken, layout)
+        return made
+
+    def __repr__(self) -> str:
+        words = f"{len(self.vocabulary):,} words"
+        if self.task == "translate":
+            words = f"from {self.spoken.sides[0]} to {self.spoken.sides[1]}, {words}"
+        return f"TextModel({type(self.module).__name__}, {parameters(self.module):,} parameters, {words})"

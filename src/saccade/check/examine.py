@@ -1,0 +1,284 @@
+"""A look at every picture before it is used: which cannot be read, how large, how many, which are twins."""
+
+import hashlib
+import io
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from jaxtyping import Int64
+from PIL import Image
+
+from saccade.check.near_duplicates import near, same, sketch
+from saccade.data.image.decode import PIXELS, SIDE, decode
+from saccade.data.image.formats import recognise
+from saccade.data.pictures import Images
+from saccade.data.readers.listing import Collection
+from saccade.errors import DataError
+
+CHUNK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One picture: its split, its number there, its name and the name of its class."""
+
+    split: str
+    index: int
+    name: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A picture that cannot be used, and the sentence that says why."""
+
+    place: Place
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """Pictures with the same content, to the byte or to the eye."""
+
+    exact: bool
+    places: tuple[Place, ...]
+
+    @property
+    def across_splits(self) -> bool:
+        return len({place.split for place in self.places}) > 1
+
+    @property
+    def across_labels(self) -> bool:
+        return len({place.label for place in self.places}) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How many pictures a class has in each split, and how many of all these cannot be read."""
+
+    label: str
+    counts: dict[str, int]
+    unreadable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Smallest, median and largest side in pixels, and the commonest (width, height, pictures)."""
+
+    width: tuple[int, int, int]
+    height: tuple[int, int, int]
+    common: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examination:
+    """What `examine` saw."""
+
+    full: bool
+    """Whether every pixel was decoded, or only the headers; near twins are found only with the pixels."""
+    splits: dict[str, int]
+    balance: tuple[Balance, ...]
+    unreadable: tuple[Unreadable, ...]
+    sizes: Sizes
+    formats: dict[str, int]
+    modes: dict[str, int]
+    twins: tuple[Twins, ...]
+
+    @property
+    def pictures(self) -> int:
+        return sum(self.splits.values())
+
+    @property
+    def leaks(self) -> tuple[Twins, ...]:
+        """Twins in two splits: what is scored was learnt by heart."""
+        return tuple(group for group in self.twins if group.across_splits)
+
+    @property
+    def contradictions(self) -> tuple[Twins, ...]:
+        """Twins under two labels: one of them is wrong."""
+        return tuple(group for group in self.twins if group.across_labels)
+
+    @property
+    def duplicates(self) -> tuple[Twins, ...]:
+        """Twins in one split under one label: harmless unless the split is parted again."""
+        return tuple(group for group in self.twins if not (group.across_splits or group.across_labels))
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is to be mended; near twins of one class and split, say a burst, are no fault."""
+        return not (
+            self.unreadable or self.leaks or self.contradictions or any(t.exact for t in self.duplicates)
+        )
+
+    def bad(self, split: str = "train") -> Int64[np.ndarray, "_"]:
+        """Return the sorted numbers of the unreadable pictures of a split."""
+        found = [each.place.index for each in self.unreadable if each.place.split == split]
+        return np.array(sorted(found), np.int64)
+
+    def groups(self, split: str = "train") -> Int64[np.ndarray, "n"]:
+        """Return a number for each picture of a split that twins share, for `stratified` and `kfold`."""
+        result = np.arange(self.splits[split], dtype=np.int64)
+        for group in self.twins:
+            places = [place.index for place in group.places if place.split == split]
+            result[places] = min(places, default=0)
+        return result
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain lists, words and numbers."""
+        return {"pictures": self.pictures, "sound": self.sound, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One picture's part of the examination."""
+
+    digest: bytes
+    size: tuple[int, int] = (0, 0)
+    format: str = ""
+    mode: str = ""
+    hash: int = 0
+    thumb: bytes = bytes(256)
+    reason: str = ""
+
+
+def _look(images: Images, i: int, full: bool) -> _Seen:
+    digest = b""
+    try:
+        stream = images.open(i)
+        data = stream.getvalue()
+        digest = hashlib.sha256(data).digest()
+        kind = recognise(images.name(i), data)
+        size, mode = _header(data, kind)
+        if full or not mode or size[0] * size[1] > PIXELS or max(size) > SIDE:
+            picture = decode(stream)
+            size, mode = size if mode else picture.size, mode or picture.mode
+            if full:
+                code, thumb = sketch(picture)
+                return _Seen(digest, size, kind, mode, code, thumb.tobytes())
+        return _Seen(digest, size, kind, mode)
+    except DataError as error:
+        return _Seen(digest, reason=str(error))
+
+
+def _header(data: bytes, kind: str) -> tuple[tuple[int, int], str]:
+    """Return size and mode as stored; no mode where the header cannot be read, and `decode` will say why."""
+    try:
+        with Image.open(io.BytesIO(data), formats=(kind,)) as picture:
+            return picture.size, picture.mode
+    except Exception:  # a parser of foreign bytes may raise anything
+        return (0, 0), ""
+
+
+def _look_at_all(
+    splits: dict[str, Images], full: bool, workers: int, progress: Callable[[int], object] | None
+) -> Iterator[_Seen]:
+    """Yield what every picture showed, in order; threads suffice, as decoding and hashing free the lock."""
+    chunks = [(images, start) for images in splits.values() for start in range(0, len(images), CHUNK)]
+
+    def look(chunk: tuple[Images, int]) -> list[_Seen]:
+        images, start = chunk
+        return [_look(images, i, full) for i in range(start, min(start + CHUNK, len(images)))]
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(max(1, workers)) as pool:
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        for begin in range(0, len(chunks), 1024):  # not a future for every chunk at once
+            for seen in pool.map(look, chunks[begin : begin + 1024]):
+                yield from seen
+                if progress is not None:
+                    progress(len(seen))
+
+
+def examine(
+    pictures: Collection | Images,
+    workers: int = 2,
+    full: bool = False,
+    *,
+    progress: Callable[[int], object] | None = None,
+) -> Examination:
+    """Read every picture, whole, and return what was found; no file is ever changed.
+
+    Args:
+        full: Decode every pixel, not only the headers: finds all damage, and pictures that look alike.
+        progress: Called with the number of pictures done since the last call.
+    """
+    splits = pictures.splits if isinstance(pictures, Collection) else {"train": pictures}
+    ends = np.cumsum([len(images) for images in splits.values()])
+    words, total = list(splits), int(ends[-1])
+    digests = np.zeros((total, 32), np.uint8)
+    sizes = np.zeros((total, 2), np.int64)
+    hashes, thumbs = np.zeros(total, np.uint64), np.zeros((total if full else 0, 16, 16), np.uint8)
+    formats, modes, reasons = Counter[str](), Counter[str](), dict[int, str]()
+    for i, seen in enumerate(_look_at_all(splits, full, workers, progress)):
+        if seen.digest:
+            digests[i] = np.frombuffer(seen.digest, np.uint8)
+        if seen.reason:
+            reasons[i] = seen.reason
+            continue
+        sizes[i], hashes[i] = seen.size, seen.hash
+        formats[seen.format] += 1
+        modes[seen.mode] += 1
+        if full:
+            thumbs[i] = np.frombuffer(seen.thumb, np.uint8).reshape(16, 16)
+
+    def place(row: int) -> Place:
+        split = int(np.searchsorted(ends, row, side="right"))
+        images, index = splits[words[split]], row - int(ends[split] - len(splits[words[split]]))
+        return Place(words[split], index, images.name(index), images.classes[images.labels[index]])
+
+    good = np.setdiff1d(np.arange(total), np.array(list(reasons), np.int64))
+    twins = [
+        Twins(exact, tuple(place(int(row)) for row in group))
+        for exact, group in _groups(good, digests, hashes, thumbs)
+    ]
+    return Examination(
+        full=full,
+        splits={word: len(images) for word, images in splits.items()},
+        balance=_balance(splits, list(reasons)),
+        unreadable=tuple(Unreadable(place(row), reason) for row, reason in reasons.items()),
+        sizes=_sizes(sizes[good]),
+        formats=dict(formats.most_common()),
+        modes=dict(modes.most_common()),
+        twins=tuple(twins),
+    )
+
+
+def _groups(
+    good: np.ndarray, digests: np.ndarray, hashes: np.ndarray, thumbs: np.ndarray
+) -> Iterator[tuple[bool, np.ndarray]]:
+    """Yield (exact, rows): equal files, then those that look alike, one file standing for all its copies."""
+    keys = np.ascontiguousarray(digests[good]).view("V32").reshape(-1)
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    copies = first[inverse.reshape(-1)]
+    for group in same(copies):
+        yield True, good[group]
+    if len(thumbs):
+        originals = np.unique(copies)
+        for group in near(hashes[good[originals]], thumbs[good[originals]]):
+            yield False, good[originals[group]]
+
+
+def _balance(splits: dict[str, Images], bad: list[int]) -> tuple[Balance, ...]:
+    classes = next(iter(splits.values())).classes
+    counts = {w: np.bincount(s.labels, minlength=len(classes)) for w, s in splits.items()}
+    labels = np.concatenate([images.labels for images in splits.values()])
+    lost = np.bincount(labels[np.array(bad, np.int64)], minlength=len(classes))
+    return tuple(
+        Balance(name, {word: int(count[i]) for word, count in counts.items()}, int(lost[i]))
+        for i, name in enumerate(classes)
+    )
+
+
+def _sizes(sizes: np.ndarray) -> Sizes:
+    if not len(sizes):
+        return Sizes((0, 0, 0), (0, 0, 0), ())
+    width, height = (
+        (int(side.min()), int(np.median(side)), int(side.max())) for side in (sizes[:, 0], sizes[:, 1])
+    )
+    found, counts = np.unique(sizes, axis=0, return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:5]
+    common = tuple((int(found[i, 0]), int(found[i, 1]), int(counts[i])) for i in most)
+    return Sizes(width, height, common)

@@ -1,0 +1,281 @@
+"""Any picture file into an upright RGB picture, or one sentence that says why not."""
+
+import io
+import os
+import re
+import struct
+import threading
+import warnings
+import zlib
+
+import numpy as np
+from PIL import Image, ImageCms, UnidentifiedImageError
+
+from saccade.data.image.formats import Source, read, recognise, shown
+from saccade.errors import DataError
+
+Colour = tuple[int, int, int]
+
+WHITE: Colour = (255, 255, 255)
+PIXELS = 50_000_000
+SIDE = 65_535
+"""JPEG's own longest side: a strip of 1 x 60,000 is a picture, one of 1 x 50,000,000 is an attack."""
+
+_ORIENTATION, _BITS, _PHOTOMETRIC = 0x0112, 258, 262  # tags of EXIF and TIFF
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_TURNED = (5, 6, 7, 8)  # height and width change places
+
+
+class _Quiet:
+    """Mute Pillow's warnings while any thread is inside, and put the filters back when the last one leaves.
+
+    `warnings.catch_warnings` alone loses the filters for good when two threads overlap.
+    """
+
+    def __init__(self) -> None:
+        self._reset()
+        if hasattr(os, "register_at_fork"):  # a worker must not inherit a lock that another thread holds
+            os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self.lock = threading.Lock()
+        self.inside = 0
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.inside == 0:
+                self.saved = warnings.catch_warnings()
+                self.saved.__enter__()
+                warnings.filterwarnings("ignore", module=r"PIL\.")
+            self.inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                self.saved.__exit__(None, None, None)
+
+
+_quiet = _Quiet()
+
+
+class _Strict(io.BytesIO):
+    """Complain at the end of the data, where LOAD_TRUNCATED_IMAGES would let Pillow invent the rest."""
+
+    strict = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        part = super().read(size)
+        if self.strict and size and not part:
+            raise OSError("image file is truncated")
+        return part
+
+
+def decode(
+    source: Source,
+    *,
+    background: Colour = WHITE,
+    pixels: int = PIXELS,
+    side: int = SIDE,
+    enough: tuple[int, int] | None = None,
+) -> Image.Image:
+    """Return the picture as a person would see it, in mode RGB; what cannot be used raises DataError.
+
+    The content decides the format, never the file name. Of an animation or a multi-page file the first frame
+    is taken. EXIF and XMP orientation are applied. Transparency is laid on `background`. ICC profiles are
+    ignored: the numbers are taken as sRGB, as timm, torchvision and Hugging Face do. 16-bit samples keep
+    their high byte, float samples must lie in 0..1. A bit flipped inside JPEG data cannot be detected.
+
+    Args:
+        pixels: The most that is decoded, checked in the header before any memory is taken for them.
+        side: The longest height or width; there is no shortest one, 1 x 1 is a picture.
+        enough: A height and a width; a JPEG as large as that at 1/2, 1/4 or 1/8 of its size is so decoded,
+            which is faster. Decoding all of it and shrinking would not give quite the same.
+    """
+    name, data = read(source)
+    kind = recognise(name, data)
+    picture: Image.Image | None = None
+    with _quiet:
+        try:
+            if kind == "PNG":
+                _check_chunks(name, data)
+            stream = _Strict(data)
+            picture = Image.open(stream, formats=(kind,))
+            _check_size(name, picture.size, pixels, side)
+            if enough is not None:
+                turned = _orientation(picture) in _TURNED
+                picture.draft(None, enough if turned else enough[::-1])
+            stream.strict = kind in ("JPEG", "BMP", "GIF")  # the decoders of the others look behind their end
+            picture.load()
+            result = _rgb(picture, background, name)
+        except DataError:
+            raise
+        except Image.DecompressionBombError as error:
+            # Pillow's own limit came first, and tells the product of the sides only in its text
+            found = re.search(r"\d+", str(error))
+            most = min(pixels, 2 * (Image.MAX_IMAGE_PIXELS or pixels))
+            raise DataError(_too_many(name, int(found[0]) if found else 0, most)) from error
+        except Exception as error:  # a parser of foreign bytes may raise anything: it all means the same
+            raise DataError(_damage(name, kind, data, picture, error)) from error
+    result.info.clear()  # the orientation has been spent: nobody may turn the picture again
+    return result
+
+
+def to_rgb(picture: Image.Image, *, background: Colour = WHITE) -> Image.Image:
+    """Return an open Pillow picture as `decode` would; the picture itself stays as it is."""
+    name = shown(getattr(picture, "filename", "") or "the picture")
+    if not picture.width or not picture.height:
+        raise DataError(f"{name} has no pixels ({picture.width} x {picture.height}); expected 1 x 1 or more")
+    with _quiet:
+        try:
+            picture.load()
+            return _rgb(picture, background, name)
+        except DataError:
+            raise
+        except Exception as error:  # Pillow opens lazily: the damage shows only now
+            text = str(error) or type(error).__name__
+            raise DataError(
+                f"{name} is cut short or damaged ({text}); open it again from a whole file"
+            ) from error
+
+
+def _rgb(picture: Image.Image, background: Colour, name: str) -> Image.Image:
+    turn = _TURNS.get(_orientation(picture))
+    if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
+        picture = _eight_bits(picture, name)
+    elif picture.mode == "LAB":
+        lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
+        picture = ImageCms.profileToProfile(picture, lab, srgb, outputMode="RGB") or picture
+    if picture.has_transparency_data:
+        picture = _opaque(picture, background)
+    if picture.mode != "RGB":
+        picture = picture.convert("RGB")
+    return picture if turn is None else picture.transpose(turn)
+
+
+def _orientation(picture: Image.Image) -> int:
+    try:
+        value = picture.getexif().get(_ORIENTATION, 1)
+    except Exception:  # a broken EXIF block says nothing about the pixels
+        return 1
+    return value if isinstance(value, int) else 1
+
+
+def _eight_bits(picture: Image.Image, name: str) -> Image.Image:
+    """Scale deep grey samples to bytes; Pillow's own convert() clips them without a word."""
+    tags = getattr(picture, "tag_v2", {})  # of TIFF
+    values = np.asarray(picture)
+    low, high = values.min(), values.max()
+    if picture.mode == "F":
+        if not np.isfinite([low, high]).all():
+            raise DataError(f"{name} holds NaN or infinite samples; expected 0 to 1; repair or leave it out")
+        if low < 0 or high > 1:
+            raise DataError(
+                f"{name} holds float samples from {low:g} to {high:g}; expected 0 to 1; rescale it first"
+            )
+        grey = np.rint(values * np.float32(255)).astype(np.uint8)
+    else:
+        if low < 0 or high > 65_535:
+            raise DataError(
+                f"{name} holds integer samples from {low} to {high}; expected 0 to 65535; rescale it first"
+            )
+        twelve = tags.get(_BITS) == (12,)
+        grey = (values >> (4 if twelve else 8)).astype(np.uint8)
+    if tags.get(_PHOTOMETRIC) == 0:  # white is zero: Pillow inverts 8-bit samples itself, deeper ones not
+        grey = 255 - grey
+    result = Image.fromarray(grey)
+    clear = picture.info.get("transparency")
+    if isinstance(clear, int):
+        result.putalpha(Image.fromarray(np.where(values == clear, 0, 255).astype(np.uint8)))
+    return result
+
+
+def _opaque(picture: Image.Image, background: Colour) -> Image.Image:
+    clear = picture.info.get("transparency")
+    if isinstance(clear, tuple) and max(clear) > 255:  # of a 16-bit PNG, whose samples Pillow cut to bytes
+        picture = picture.copy()
+        picture.info["transparency"] = tuple(sample >> 8 for sample in clear)
+    if picture.mode == "La":
+        picture = picture.convert("LA")
+    front = picture.convert("RGBA")
+    result = Image.new("RGB", front.size, background)
+    result.paste(front, mask=front.getchannel("A"))
+    return result
+
+
+def _millions(pixels: int) -> str:
+    return f"{pixels / 1e6:,.0f} million pixels" if pixels >= 1e6 else f"{pixels:,} pixels"
+
+
+def _too_many(name: str, found: int, most: int, sides: str = "") -> str:
+    return f"{name} has {_millions(found)}{sides}; at most {_millions(most)} are decoded; make it smaller"
+
+
+def _check_size(name: str, size: tuple[int, int], pixels: int, side: int) -> None:
+    width, height = size
+    if width * height > pixels:
+        raise DataError(_too_many(name, width * height, pixels, f" ({width} x {height})"))
+    if max(size) > side:
+        raise DataError(
+            f"{name} has a side of {max(size):,} pixels ({width} x {height}); "
+            f"at most {side:,} are decoded; cut it into pieces"
+        )
+
+
+def _check_chunks(name: str, data: bytes) -> None:
+    """Compare every checksum of a PNG; Pillow skips those of the pixels, and does not miss a missing end."""
+    view, start, kind = memoryview(data), 8, b""
+    while kind != b"IEND":
+        end = start + 12 + int.from_bytes(view[start : start + 4], "big")
+        if start + 12 > len(data) or end > len(data):
+            raise DataError(_cut(name, "PNG", data))
+        kind = data[start + 4 : start + 8]
+        if zlib.crc32(view[start + 4 : end - 4]) != int.from_bytes(view[end - 4 : end], "big"):
+            raise DataError(
+                f"{name} is a damaged PNG: its {ascii(kind)[2:-1]} block at byte {start:,} does not match "
+                "its checksum; copy it again or leave it out"
+            )
+        start = end
+
+
+def _cut(name: str, kind: str, data: bytes, rows: str = "") -> str:
+    return (
+        f"{name} is cut short: the {kind} ends after {len(data):,} bytes and part of it is missing{rows}; "
+        "copy it again or leave it out"
+    )
+
+
+def _damage(name: str, kind: str, data: bytes, picture: Image.Image | None, error: Exception) -> str:
+    """Turn whatever Pillow raised into a sentence."""
+    text = str(error) or type(error).__name__
+    riff = kind == "WEBP" and int.from_bytes(data[4:8], "little") + 8 > len(data)
+    if riff or "truncated" in text.lower() or isinstance(error, EOFError):
+        return _cut(name, kind, data, _rows(picture))
+    if "Decompressed data too large" in text or "memory used in text chunks" in text:
+        return (
+            f"{name} hides more text in its {kind} than any picture needs, enough to fill the memory; "
+            "save it again without the text or leave it out"
+        )
+    if isinstance(error, UnidentifiedImageError | struct.error):
+        return (
+            f"{name} starts as a {kind}, but its header is damaged, partly missing or of a kind that is not "
+            "supported; copy it again, or save it as an ordinary PNG"
+        )
+    return f"{name} is a damaged {kind} ({text}); copy it again or leave it out"
+
+
+def _rows(picture: Image.Image | None) -> str:
+    """Say how far a cut JPEG got; a progressive one holds every row from the start, only blurred."""
+    shrunk = getattr(picture, "decoderconfig", ())  # by `enough`: other rows than the file's would be counted
+    if picture is None or picture.format != "JPEG" or picture.info.get("progressive") or shrunk:
+        return ""
+    box = picture.im.getbbox()  # rows that were never written are still zero
+    return f" (about {box[3]} of {picture.height} rows are there)" if box else ""

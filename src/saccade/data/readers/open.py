@@ -1,0 +1,87 @@
+"""Any source of labelled pictures, recognised for what it is: folders, manifest, shards, Parquet, the hub."""
+
+import glob
+import os
+from pathlib import Path
+
+from saccade.data.image.formats import shown
+from saccade.data.readers import folders, hub, manifest, parquet, shards
+from saccade.data.readers.listing import SPLITS, Collection, nearest
+from saccade.errors import DataError, UsageError, check_word
+
+OPENERS = {
+    "folders": folders.open_folders,
+    "manifest": manifest.open_manifest,
+    "shards": shards.open_shards,
+    "parquet": parquet.open_parquet,
+}
+KINDS = ("auto", *OPENERS)
+EXPECTED = "expected a folder of class folders, a manifest (.csv, .tsv, .jsonl), .tar shards or .parquet"
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar", ".gz")
+
+
+def open_images(source: str | Path, kind: str = "auto", *, least: int = 2) -> Collection:
+    """Open labelled pictures of any kind; `told` states in one line what they were taken for.
+
+    Args:
+        kind: One of KINDS; "auto" decides by what is there.
+        least: The fewest classes that make sense; 1 to look at the pictures of a single one.
+    """
+    check_word("the format", kind, KINDS)
+    text = os.fspath(source)
+    if text.startswith(hub.PREFIX):
+        if kind not in ("auto", "parquet"):
+            raise UsageError(
+                f"{shown(text)} is a data set of the hub, of which only Parquet is read, not {kind}; "
+                "leave out --format"
+            )
+        return hub.open_hub(text, least=least)
+    return OPENERS[detect(source) if kind == "auto" else kind](source, least=least)
+
+
+def detect(source: str | Path) -> str:
+    """Return the kind of a source by its name and, for a folder, by what lies in it."""
+    text = os.fspath(source)
+    path, name = Path(text), shown(text)
+    if path.is_dir():
+        return _detect_folder(path)
+    ending = path.suffix.lower()
+    if not path.exists() and (shards.RANGE.search(text) or glob.has_magic(text)):
+        return "parquet" if ending == ".parquet" else "shards"
+    if not os.path.lexists(text):
+        web = text.startswith(("http://", "https://"))
+        raise DataError(
+            f"{name} is a web address; {EXPECTED}; download it first"
+            if web
+            else f"there is nothing at {name}; {EXPECTED}; {nearest(text)}"
+        )
+    if not path.is_file():
+        raise DataError(f"{name} is neither a folder nor a file that can be read; {EXPECTED}")
+    if text.lower().endswith(ARCHIVES):
+        raise DataError(f"{name} is a packed archive; {EXPECTED}; unpack it and give the folder")
+    kinds = {".tar": "shards", ".parquet": "parquet", **dict.fromkeys(manifest.ENDINGS, "manifest")}
+    if ending not in kinds:
+        raise DataError(f"{name} is a single file; {EXPECTED}")
+    return kinds[ending]
+
+
+def _detect_folder(path: Path) -> str:
+    if manifest.find(path):
+        return "manifest"
+    try:
+        with os.scandir(path) as entries:
+            names = {entry.name for entry in entries if not entry.name.startswith(".")}
+    except OSError as error:
+        raise DataError(f"{shown(path)} cannot be listed: {error.strerror}; {EXPECTED}") from error
+    if names & {"dataset_dict.json", "dataset_info.json"} and names & {"state.json", "dataset_dict.json"}:
+        raise DataError(
+            f"{shown(path)} was written by save_to_disk of Hugging Face's datasets; {EXPECTED}; "
+            "write it with to_parquet instead"
+        )
+    for kind, ending in (("shards", ".tar"), ("parquet", ".parquet")):
+        if any(name.lower().endswith(ending) for name in names):
+            return kind
+    for kind, ending in (("shards", ".tar"), ("parquet", ".parquet")):  # train/0.tar, data/train-0.parquet
+        if any(any((path / name).glob(f"*{ending}")) for name in names & {"data", "shards", *SPLITS}):
+            return kind
+    return "folders"

@@ -1,0 +1,122 @@
+"""Where the members of an uncompressed tar lie, from its headers alone; nothing is ever extracted.
+
+POSIX.1-1988 ustar, the long names of GNU tar and the extended headers of POSIX.1-2001 (pax).
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from saccade.data.image.formats import shown
+from saccade.errors import DataError
+
+BLOCK = 512
+LONG = 1_000_000
+"""More than any honest name or extended header takes."""
+PACKED = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz"), (b"\x28\xb5\x2f\xfd", "zstd"))
+REGULAR = b"0\07"
+
+
+class Member(NamedTuple):
+    """A regular file inside of a tar; the name is only a name and leads nowhere."""
+
+    name: bytes
+    offset: int
+    size: int
+
+
+def members(path: str) -> Iterator[Member]:
+    """Yield the regular files of a tar in their order; a damaged one is refused with the place."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise DataError(f"{shown(path)} cannot be read: {error.strerror}; expected a tar archive") from error
+    try:
+        yield from _scan(shown(path), descriptor, os.fstat(descriptor).st_size)
+    except OSError as error:
+        raise DataError(f"{shown(path)} cannot be read: {error.strerror}; expected a tar archive") from error
+    finally:
+        os.close(descriptor)
+
+
+def _scan(where: str, descriptor: int, total: int) -> Iterator[Member]:
+    start, name, size = 0, b"", -1
+    while start + BLOCK <= total:
+        block = os.pread(descriptor, BLOCK, start)
+        if not block.strip(b"\0"):
+            return
+        _check(where, block, start)
+        kind = block[156:157]
+        length = size if size >= 0 and kind in REGULAR else _number(where, block[124:136], start)
+        body, end = start + BLOCK, start + BLOCK + -(-length // BLOCK) * BLOCK
+        if body + length > total:
+            raise DataError(
+                f"{where} is cut short: a member at byte {start:,} needs {length:,} bytes and the file ends "
+                "before; copy it again or leave it out"
+            )
+        if kind in b"LKxg":
+            if length > LONG:
+                raise DataError(f"{where} has a header of {length:,} bytes at byte {start:,}; leave it out")
+            text = os.pread(descriptor, length, body)
+            if kind == b"L":
+                name = text.split(b"\0", 1)[0]
+            elif kind == b"x":
+                fields = _extended(text)
+                name = fields.get(b"path", name)
+                size = int(fields[b"size"]) if fields.get(b"size", b"").isdigit() else size
+        else:
+            if kind in REGULAR:
+                yield Member(name or _name(block), body, length)
+            name, size = b"", -1
+        start = end
+    if start != total or total == 0:
+        raise DataError(f"{where} is cut short: it ends at byte {total:,}, inside of a block; copy it again")
+
+
+def _check(where: str, block: bytes, start: int) -> None:
+    """Compare a header with its checksum, which some old programs took over signed bytes."""
+    stored = _number(where, block[148:156], start)
+    plain = sum(block) - sum(block[148:156]) + 8 * 32
+    if stored == plain or stored == plain - 256 * sum(byte > 127 for byte in block[:148] + block[156:]):
+        return
+    if start == 0:
+        packed = next((word for sign, word in PACKED if block.startswith(sign)), "")
+        if packed:
+            raise DataError(
+                f"{where} is compressed with {packed}; expected a plain tar; unpack it to .tar first"
+            )
+        raise DataError(f"{where} is not a tar archive; expected a WebDataset shard; leave it out")
+    raise DataError(
+        f"{where} is damaged: the header at byte {start:,} does not match its checksum; copy it again"
+    )
+
+
+def _number(where: str, field: bytes, start: int) -> int:
+    """Read an octal number, or GNU's binary one for files beyond 8 GB."""
+    if field[0] == 0x80:
+        return int.from_bytes(field[1:], "big")
+    text = field.split(b"\0", 1)[0].strip()
+    if not re.fullmatch(rb"[0-7]*", text):
+        if start == 0:
+            return -1  # no tar at all: the checksum will say so
+        raise DataError(f"{where} is damaged: no number in the header at byte {start:,}; copy it again")
+    return int(text or b"0", 8)
+
+
+def _name(block: bytes) -> bytes:
+    name = block[:100].split(b"\0", 1)[0]
+    prefix = block[345:500].split(b"\0", 1)[0] if block[257:263] == b"ustar\0" else b""
+    return prefix + b"/" + name if prefix else name
+
+
+def _extended(text: bytes) -> dict[bytes, bytes]:
+    """Read pax records, "length key=value"; nonsense in them ends the reading, not the program."""
+    fields: dict[bytes, bytes] = {}
+    while match := re.match(rb"(\d{1,7}) ([^=]+)=", text):
+        end = int(match[1])
+        if not match.end() < end <= len(text):
+            break
+        fields[match[2]] = text[match.end() : end - 1]
+        text = text[end:]
+    return fields

@@ -1,0 +1,135 @@
+"""Files that are there whole or not at all: temporary file, fsync, rename, fsync of the folder."""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedRandom
+from pathlib import Path
+from typing import TypeVar
+
+from saccade.errors import ResourceError, SaccadeError, UsageError
+from saccade.files.paths import shown
+
+T = TypeVar("T")
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+PAUSES = (0.25, 1.0, 4.0)
+"""Seconds before each further try of a write that failed."""
+TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")
+
+
+@contextmanager
+def replacing(path: Path, needed: int) -> Iterator[BufferedRandom]:
+    """Give an empty file that takes the place of `path` if the block ends well, and vanishes if not."""
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    try:
+        # Not tempfile: its files are private for ever, and these follow the umask like any other.
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with os.fdopen(descriptor, "w+b") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            with suppress(OSError):  # gone into its place, or with its whole disk
+                os.unlink(temporary)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise _unwritten(path, needed, error) from error
+
+
+def patiently(write: Callable[[], T], what: str, folder: Path, needed: int, then: str) -> T:
+    """Write, and try again after each of `PAUSES`: a network disk may be back by then.
+
+    A full disk is not asked again. What fails for good is a ResourceError with the bytes needed and free,
+    and what to do then.
+    """
+    tries = 0
+    while True:
+        try:
+            return write()
+        except (OSError, UsageError, ResourceError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(cause, OSError):
+                raise
+            if cause.errno in FULL or tries == len(PAUSES):
+                raise ResourceError(
+                    f"{what} cannot be written to {shown(folder)} ({cause.strerror}); "
+                    f"{needed:,} bytes are needed and {free(folder)} are free; "
+                    f"make room or mend the disk, then {then}"
+                ) from error
+        time.sleep(PAUSES[tries])
+        tries += 1
+
+
+def free(folder: Path) -> str:
+    """The bytes left on the disk of a folder, in words; the folder itself may be gone."""
+    for place in (folder, *folder.absolute().parents):
+        with suppress(OSError):
+            return f"{shutil.disk_usage(place).free:,}"
+    return "none that can be seen"
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files that a killed process left in a folder."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if TEMPORARY.fullmatch(path.name):
+                path.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder outlast a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unwritten(path: Path, needed: int, error: OSError) -> SaccadeError:
+    if error.errno in (*FULL, errno.EIO):
+        return ResourceError(
+            f"{shown(path)} needs {needed:,} bytes and {free(path.parent)} are free ({error.strerror}); "
+            "nothing was left behind; free some space or choose another folder"
+        )
+    return UsageError(
+        f"{shown(path)} cannot be written ({error.strerror}), where a folder that exists and may be "
+        "written to was expected; choose another place"
+    )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text so that a reader finds the old file or the new one, never half of either."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Do what `write_text` does with bytes."""
+    with replacing(path, len(data)) as file:
+        file.write(data)
+
+
+def new_folder(out: Path) -> Path:
+    """Make a folder: the one asked for, or with -2, -3, ... if it exists already; nothing is overwritten."""
+    if out.name in ("", ".."):
+        raise UsageError(f"the folder to write is {str(out)!r}; expected one with a name of its own")
+    path, number = out, 1
+    while True:
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            if number == 1 and not path.is_dir():
+                raise UsageError(f"{shown(path)} is a file; expected a folder; choose another name") from None
+            number += 1
+            path = out.with_name(f"{out.name}-{number}")
+        except OSError as error:
+            raise UsageError(
+                f"{shown(path)} cannot be made ({error.strerror}); choose another place"
+            ) from error

@@ -1,0 +1,89 @@
+"""JSON of strangers: read within limits, and refused where two readers could understand it differently."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from saccade.files.paths import Flaw, open_file, refusal, shown
+
+LIMIT = 10_000_000
+DEPTH = 100
+CONTAINERS = 1_000_000
+REMEDY = "mend the file or fetch it again"
+# The possessive star and the optional last quote keep this linear on strings that never end.
+STRINGS = re.compile(rb'"(?:[^"\\]+|\\.)*+"?', re.DOTALL)
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def read_json(path: Path, limit: int = LIMIT) -> dict[str, Any]:
+    """Read one JSON object from a file; everything else is a ModelError that says why."""
+    with open_file(path) as file:
+        data = file.read(limit + 1)
+    try:
+        if len(data) > limit:
+            raise Flaw(f"is larger than the {limit:,} bytes that a JSON file may have here", REMEDY)
+        return parse_json(data)
+    except Flaw as flaw:
+        raise refusal(path, flaw) from flaw
+
+
+def parse_json(data: bytes) -> dict[str, Any]:
+    """Parse one JSON object strictly: UTF-8, no repeated keys, finite numbers, at most `DEPTH` levels."""
+    _check_depth(data)
+    try:
+        text = data.decode("utf-8")
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+    except UnicodeDecodeError as error:
+        raise Flaw(
+            f"has a byte at {error.start:,} that is not UTF-8, where JSON text was expected", REMEDY
+        ) from None
+    except RecursionError:
+        raise Flaw(f"is JSON nested deeper than the {DEPTH} levels expected", REMEDY) from None
+    except ValueError as error:  # JSONDecodeError, and integers of more than 4,300 digits
+        raise Flaw(f"is not the JSON that was expected ({shown(error)})", REMEDY) from None
+    if not isinstance(value, dict):
+        raise Flaw(f"holds a JSON {type(value).__name__}, where an object was expected", REMEDY)
+    if "\\ud" in text.lower():
+        _check_surrogates(value)
+    return value
+
+
+def _check_depth(data: bytes) -> None:
+    # Before parsing, because a parser would already have spent the memory.
+    brackets = STRINGS.sub(b"", data).translate(None, NO_BRACKETS)
+    if len(brackets) > 2 * CONTAINERS:
+        raise Flaw(f"is JSON with more than the {CONTAINERS:,} lists and objects expected", REMEDY)
+    depth = 0
+    for bracket in brackets:
+        depth += 1 if bracket in b"[{" else -1
+        if depth > DEPTH:
+            raise Flaw(f"is JSON nested deeper than the {DEPTH} levels expected", REMEDY)
+
+
+def _check_surrogates(value: dict[str, Any]) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Flaw(
+            "is JSON with half a character (a lone surrogate), where text was expected", REMEDY
+        ) from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise Flaw(f"is JSON with the key '{shown(twice)}' twice, where once was expected", REMEDY)
+    return made
+
+
+def _constant(text: str) -> float:
+    raise Flaw(f"is JSON with the number {text}, where finite numbers were expected", REMEDY)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _constant(shown(text, 20))

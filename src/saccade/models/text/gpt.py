@@ -1,0 +1,150 @@
+"""GPT: a Transformer that only looks back (Radford et al. 2018 and 2019, "Language Models are ...").
+
+The blocks are the ViT's, pre-norm; the mask is a lower triangle; the logits at a word are for the next one.
+Shapes: b texts, n words, d width, v vocabulary, t words kept.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from saccade.errors import UsageError, check_number, check_word
+from saccade.models.text.transformer import LIMITS
+from saccade.nn.attention import Tokens
+from saccade.nn.block import Block, BlockStyle
+from saccade.nn.norm import norm
+from saccade.nn.stack import Stack
+from saccade.nn.text.decoder_block import BENDS, Pair, block_step, encoder_block, rows
+from saccade.nn.text.words import POSITIONS, Mask, Numbers, Unembedding, Words, past, places, weight_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GPTConfig:
+    """The defaults are GPT-2 small: 124,439,808 parameters."""
+
+    vocabulary: int = 50_257
+    context: int = 1024
+    """The longest text it sees at once."""
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    hidden: int = 3072
+    bend: str = "gelu"
+    position: str = "learned"
+    tied: bool = True
+    """Whether words are read out by the table they were read in with."""
+    block: BlockStyle = BlockStyle(eps=1e-5, gelu="tanh", dropout=0.1)
+
+    def __post_init__(self) -> None:
+        for name, most in LIMITS.items():
+            check_number(name, getattr(self, name), 1, most)
+        check_number("context", self.context, 2, LIMITS["context"])
+        check_number("vocabulary", self.vocabulary, 1, 2**24)
+        check_word("bend", self.bend, BENDS)
+        check_word("position", self.position, POSITIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The text so far, and the keys and values of its words in each block."""
+
+    tokens: Int[Tensor, "b t"]
+    mask: Bool[Tensor, "b t"]
+    before: tuple[Pair, ...]
+
+    def reorder(self, index: Int[Tensor, "r"]) -> "Told":
+        return Told(self.tokens[index], self.mask[index], rows(self.before, index))
+
+
+class GPT(nn.Module):
+    """Words, blocks, the next word; your own loops run over `embed`, `blocks`, `read`."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config, style = config, config.block
+        sizes = config.width, config.heads, config.hidden
+        self.words = Words(config.vocabulary, config.context, config.width, config.position)
+        self.dropout = nn.Dropout(style.dropout)
+        self.blocks: Stack[Block] = Stack(
+            encoder_block(*sizes, style, config.bend) for _ in range(config.depth)
+        )
+        self.norm = norm(style.norm, config.width, style.eps) if style.placement == "pre" else nn.Identity()
+        self.unembed = Unembedding(config.vocabulary, config.width, config.tied)
+        self._draw()
+
+    def _draw(self) -> None:
+        """N(0, 0.02 squared), less where a branch joins the stream (Radford et al. 2019, section 2.3)."""
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=0.02)
+                nn.init.zeros_(layer.bias)
+        for block in self.blocks:
+            for last in (block.attention.out, block.mlp.down):
+                nn.init.normal_(last.weight, std=0.02 * (2 * self.config.depth) ** -0.5)
+
+    def embed(self, tokens: Numbers, mask: Mask | None = None) -> Tokens:
+        """Words with their places; padding takes no place, on whichever side it stands."""
+        return self.dropout(self.words(tokens, None if mask is None else places(mask)))
+
+    def read(self, z: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
+        """Logits of the word after each."""
+        return self.unembed(self.norm(z), self.words)
+
+    def encode(self, tokens: Numbers, mask: Mask | None = None) -> Tokens:
+        """The stream after the last block."""
+        z, weight = self.embed(tokens, mask), past(tokens, mask)
+        for block in self.blocks:
+            z = block(z, weight)
+        return z
+
+    def forward(self, tokens: Numbers, mask: Mask | None = None) -> Float[Tensor, "b n v"]:
+        return self.read(self.encode(tokens, mask))
+
+    def start(self, source: Numbers, mask: Mask | None, bos: int) -> tuple[Told, Int[Tensor, "b"]]:
+        """See `saccade.models.text.sequence.NextToken`; of a long beginning only the end is read."""
+        mask = torch.ones_like(source, dtype=torch.bool) if mask is None else mask
+        lengths = mask.sum(1, keepdim=True)
+        if bos < 0 and bool((lengths == 0).any()):
+            raise UsageError("the beginning of the text is empty; give at least one word to go on from")
+        ends = torch.arange(min(source.shape[1], self.config.context), device=source.device)
+        columns = ends + (lengths - self.config.context).clamp_min(0)
+        framed = torch.cat([torch.full_like(lengths, bos), source], dim=1)
+        first = framed.gather(1, lengths)[:, 0]
+        return self._tell(source.gather(1, columns), columns < lengths - 1), first
+
+    def _tell(self, tokens: Numbers, mask: Mask) -> Told:
+        """The state after a text, all of its words at once."""
+        kept, z, weight = [], self.embed(tokens, mask), past(tokens, mask)
+        for block in self.blocks:
+            z, pair = block_step(block, z, None, weight)
+            kept.append(pair)
+        return Told(tokens, mask, tuple(kept))
+
+    def _later(self, state: Told) -> tuple[Numbers, Mask]:
+        """The later half of the texts that are full, and all of the others, each up to the last column."""
+        count = state.mask.sum(1, keepdim=True)
+        kept = torch.where(count < self.config.context, count, self.config.context // 2)
+        width = int(kept.max())
+        order = state.mask.byte().argsort(dim=1, stable=True)[:, state.mask.shape[1] - width :]
+        places = torch.arange(width, device=order.device)
+        return state.tokens.gather(1, order), places >= width - kept
+
+    def step(self, state: Told, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], Told]:
+        """The last row of `forward`, from what is kept of the rows before.
+
+        A text that has filled the context goes on from its later half, read again as a text of its own.
+        """
+        if self.config.position == "learned" and int(state.mask.sum(1).max()) >= self.config.context:
+            state = self._tell(*self._later(state))
+        tokens = torch.cat([state.tokens, token[:, None]], dim=1)
+        mask = torch.cat([state.mask, torch.ones_like(token[:, None], dtype=torch.bool)], dim=1)
+        weight = None if bool(mask.all()) else weight_of(mask)
+        z, kept = self.dropout(self.words(token[:, None], state.mask.sum(1, keepdim=True))), []
+        for block, before in zip(self.blocks, state.before, strict=True):
+            z, pair = block_step(block, z, before, weight)
+            kept.append(pair)
+        return self.read(z[:, 0]).log_softmax(-1), replace(
+            state, tokens=tokens, mask=mask, before=tuple(kept)
+        )

@@ -1,0 +1,179 @@
+"""The Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): an encoder and a decoder of words.
+
+Post-norm is the paper's; pre-norm (Xiong et al. 2020) ends each stack with a norm of its own. With PowerNorm
+all places of a batch share statistics in training, so padding and later words count there; not in use.
+Shapes: b sentences, n words of the target, m of the source, d width, v vocabulary.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from saccade.errors import UsageError, check_number, check_word
+from saccade.nn.attention import Tokens, Weight, causal
+from saccade.nn.block import Block, BlockStyle
+from saccade.nn.norm import norm
+from saccade.nn.stack import Stack
+from saccade.nn.text.decoder_block import BENDS, DecoderBlock, Pair, draw, encoder_block, rows
+from saccade.nn.text.words import POSITIONS, Mask, Numbers, SourceMask, Unembedding, Words, weight_of
+
+LIMITS = {"context": 2**20, "width": 2**16, "depth": 1024, "heads": 1024, "hidden": 2**18}
+TIES = ("none", "target", "all")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformerConfig:
+    """The defaults are the paper's base model (table 3)."""
+
+    source: int = 37_000
+    """Words of the source's vocabulary; 0 where the source is no text."""
+    vocabulary: int = 37_000
+    """Words of the target's vocabulary."""
+    context: int = 512
+    """The longest text that learnt positions know."""
+    width: int = 512
+    depth: int = 6
+    """Blocks of the encoder, and of the decoder."""
+    heads: int = 8
+    hidden: int = 2048
+    bend: str = "relu"
+    position: str = "sinusoidal"
+    tie: str = "all"
+    """Who shares a table: none, target (the decoder's two ends), all (the encoder as well; section 3.4)."""
+    block: BlockStyle = BlockStyle(placement="post", eps=1e-5, dropout=0.1)
+
+    def __post_init__(self) -> None:
+        for name, most in LIMITS.items():
+            check_number(name, getattr(self, name), 1, most)
+        check_number("source", self.source, 0, 2**24)
+        check_number("vocabulary", self.vocabulary, 1, 2**24)
+        check_word("bend", self.bend, BENDS)
+        check_word("position", self.position, POSITIONS)
+        check_word("tie", self.tie, TIES)
+        if self.tie == "all" and self.source not in (0, self.vocabulary):
+            raise UsageError(
+                f"tie is 'all', but the source has {self.source} words and the target {self.vocabulary}; "
+                "use one vocabulary for both, or tie 'target'"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a decoder keeps of a source and of the words it has written."""
+
+    source: tuple[Pair, ...]
+    """Keys and values of the source in each block."""
+    weight: Weight | None
+    before: tuple[Pair, ...]
+    """Keys and values of the words so far in each block; empty before the first."""
+    length: int
+
+    def reorder(self, index: Int[Tensor, "r"]) -> "Written":
+        weight = None if self.weight is None else self.weight[index]
+        return replace(self, source=rows(self.source, index), weight=weight, before=rows(self.before, index))
+
+
+class Encoder(nn.Module):
+    """Words that have seen one another."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        style, sizes = config.block, (config.width, config.heads, config.hidden)
+        self.dropout = nn.Dropout(style.dropout)
+        self.blocks: Stack[Block] = Stack(
+            encoder_block(*sizes, style, config.bend) for _ in range(config.depth)
+        )
+        self.norm = norm(style.norm, config.width, style.eps) if style.placement == "pre" else nn.Identity()
+
+    def forward(self, z: Tokens, weight: Weight | None = None) -> Tokens:
+        z = self.dropout(z)
+        for block in self.blocks:
+            z = block(z, weight)
+        return self.norm(z)
+
+
+class Decoder(nn.Module):
+    """Words that have seen those before them, and a memory: any vectors, of a text or of a picture."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        style, sizes = config.block, (config.width, config.heads, config.hidden)
+        tied = config.tie != "none"
+        self.words = Words(config.vocabulary, config.context, config.width, config.position, scaled=True)
+        self.dropout = nn.Dropout(style.dropout)
+        self.blocks: Stack[DecoderBlock] = Stack(
+            DecoderBlock(*sizes, style, config.bend) for _ in range(config.depth)
+        )
+        self.norm = norm(style.norm, config.width, style.eps) if style.placement == "pre" else nn.Identity()
+        self.unembed = Unembedding(config.vocabulary, config.width, tied)
+
+    def read(self, z: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
+        """Logits of the word after each."""
+        return self.unembed(self.norm(z), self.words)
+
+    def forward(
+        self, memory: Float[Tensor, "b m d"], weight: Weight | None, target_in: Numbers
+    ) -> Float[Tensor, "b n v"]:
+        z = self.dropout(self.words(target_in))
+        before = causal(target_in.shape[1], target_in.device)
+        for block in self.blocks:
+            z = block(z, memory, before, weight)
+        return self.read(z)
+
+    def step(self, state: Written, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], Written]:
+        """The last row of `forward`, from what is kept of the rows before."""
+        z = self.dropout(self.words(token[:, None], torch.full_like(token[:, None], state.length)))
+        kept = []
+        for i, block in enumerate(self.blocks):
+            before = state.before[i] if state.before else None
+            z, pair = block.step(z, before, state.source[i], state.weight)
+            kept.append(pair)
+        log_p = self.read(z[:, 0]).log_softmax(-1)
+        return log_p, replace(state, before=tuple(kept), length=state.length + 1)
+
+
+class EncoderDecoder(nn.Module, ABC):
+    """Any encoder that makes vectors, and a decoder that reads them: `encode` is all that a new kind adds."""
+
+    decoder: Decoder
+
+    @abstractmethod
+    def encode(self, source: Tensor, mask: SourceMask | None = None) -> Float[Tensor, "b m d"]:
+        """The source as vectors of the decoder's width."""
+
+    def forward(self, source: Tensor, mask: SourceMask | None, target_in: Numbers) -> Float[Tensor, "b n v"]:
+        return self.decoder(self.encode(source, mask), weight_of(mask), target_in)
+
+    def start(self, source: Tensor, mask: Mask | None, bos: int) -> tuple[Written, Int[Tensor, "b"]]:
+        """See `saccade.models.text.sequence.NextToken`."""
+        memory = self.encode(source, mask)
+        pairs = tuple(block.look(memory) for block in self.decoder.blocks)
+        first = torch.full((source.shape[0],), bos, device=source.device)
+        return Written(pairs, weight_of(mask), (), 0), first
+
+    def step(self, state: Written, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], Written]:
+        return self.decoder.step(state, token)
+
+
+class Transformer(EncoderDecoder):
+    """From sentences to sentences."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        if not config.source:
+            raise UsageError("source is 0, but a Transformer reads words; give the size of their vocabulary")
+        self.config = config
+        sizes = config.source, config.context, config.width, config.position
+        self.encoder, self.decoder = Encoder(config), Decoder(config)
+        self.words = None if config.tie == "all" else Words(*sizes, scaled=True)
+        draw(self)
+
+    def embed(self, source: Numbers) -> Tokens:
+        """Words of the source with their places."""
+        return (self.words or self.decoder.words)(source)
+
+    def encode(self, source: Tensor, mask: Mask | None = None) -> Tokens:
+        return self.encoder(self.embed(source), weight_of(mask))

@@ -1,0 +1,226 @@
+"""HTML in small pieces: whatever is not `Html` already is escaped on its way in."""
+
+import base64
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from saccade.files.paths import shown
+from saccade.report.plots import Cell, Plot, cells
+from saccade.wording import count, percent
+
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""The page asks for nothing and runs nothing, even if an escape were forgotten; see `page` for its script."""
+EMPTY = frozenset({"img", "input", "meta", "source"})
+LONGEST = 2000
+"""Characters of a piece of text; no name that a person gave is longer."""
+MOST = 500
+"""Rows of a table of settings or files; the file itself has the rest."""
+
+
+class Picture(NamedTuple):
+    """A thumbnail (a data: address, or nothing) and what is said about it."""
+
+    thumbnail: str
+    label: str
+    name: str = ""
+    path: str = ""
+    predicted: str = ""
+    score: float = math.nan
+
+
+class Html(str):
+    """Text that is markup on purpose."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Html:
+    """Anybody's text as one line: nothing in it is markup, a control character or a change of direction."""
+    return value if isinstance(value, Html) else Html(escape(shown(value, LONGEST)))
+
+
+def tag(kind: str, /, *inner: str, **attributes: object) -> Html:
+    """`tag("p", "hi", cls="note")`; `cls` is class, `_` in a name is `-`, None leaves an attribute out."""
+    said = {"class" if key == "cls" else key.replace("_", "-"): value for key, value in attributes.items()}
+    opening = kind + "".join(f' {key}="{_quoted(value)}"' for key, value in said.items() if value is not None)
+    return Html(f"<{opening}>" if kind in EMPTY else f"<{opening}>{''.join(map(text, inner))}</{kind}>")
+
+
+def _quoted(value: object) -> str:
+    return value if isinstance(value, Html) else escape(shown(value, LONGEST))
+
+
+def name(value: object) -> Html:
+    """A class or a file in a sentence; whichever way it is written, the sentence around it stays."""
+    return tag("bdi", shown(value))
+
+
+def joined(parts: Iterable[str]) -> Html:
+    """Pieces one after the other."""
+    return Html("".join(map(text, parts)))
+
+
+def soft(sentence: str) -> Html:
+    """A sentence beside the matter, such as why something is left out."""
+    return tag("p", sentence, cls="soft")
+
+
+def section(anchor: str, title: str, *inner: str) -> Html:
+    """A part of the page that the list at its top leads to."""
+    return tag(
+        "section",
+        tag("h2", title, id=f"{anchor}-title"),
+        *inner,
+        id=anchor,
+        aria_labelledby=f"{anchor}-title",
+    )
+
+
+def pre(lines: str) -> Html:
+    """Text with its line breaks, as it is typed."""
+    shown_lines = Html("\n".join(map(text, lines.rstrip("\n").split("\n"))))
+    return tag("pre", tag("code", shown_lines), tabindex="0")
+
+
+def flat(value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Yield nested JSON as dotted names and values."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from flat(inner, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def settings(value: Mapping[str, Any], caption: str) -> Html:
+    """A table of dotted names and their values."""
+    rows = list(flat(value))
+    left = count(len(rows) - MOST, "more row") + " in the file." if len(rows) > MOST else ""
+    body = joined(
+        tag("tr", tag("th", name(key), scope="row"), tag("td", name(said))) for key, said in rows[:MOST]
+    )
+    whole = tag("table", tag("caption", caption), tag("tbody", body), cls="settings")
+    return joined([_scrolling(whole, caption), *([tag("p", left)] if left else [])])
+
+
+def table(
+    anchor: str, caption: str, heads: Sequence[str], rows: Sequence[Sequence[tuple[str, Cell]]]
+) -> Html:
+    """A table of (as shown, exact value); the exact value of a rounded number is in its <data> element."""
+    head = tag("tr", *(tag("th", tag("span", name(each)), scope="col") for each in heads))
+    body = joined(tag("tr", _cell(row[0], first=True), *(_cell(cell) for cell in row[1:])) for row in rows)
+    wide = "matrix" if len(heads) > 12 else None
+    whole = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", body), id=anchor, cls=wide)
+    return _scrolling(whole, caption)
+
+
+def _cell(cell: tuple[str, Cell], first: bool = False) -> Html:
+    said, value = cell
+    inner = tag("data", said, value=repr(value)) if isinstance(value, float) else name(said)
+    inner = text(said) if isinstance(value, int) else inner
+    kind = None if isinstance(value, str) else "n"
+    return tag("th", inner, scope="row", cls=kind) if first else tag("td", inner, cls=kind)
+
+
+def _scrolling(inner: Html, label: str) -> Html:
+    # Reached by the keyboard too, or its right end could not be seen without a mouse.
+    return tag("div", inner, cls="scroll", role="region", aria_label=label, tabindex="0")
+
+
+def source(picture: bytes) -> Html:
+    """A PNG as an address that holds the picture itself."""
+    return Html(f"data:image/png;base64,{base64.b64encode(picture).decode()}")
+
+
+def figure(plot: Plot, light: bytes, dark: bytes) -> Html:
+    """A plot for either page colour, its message, and its numbers one click away."""
+    image = tag(
+        "picture",
+        tag("source", srcset=source(dark), media="(prefers-color-scheme: dark)"),
+        tag(
+            "img",
+            src=source(light),
+            alt=plot.message,
+            width=round(plot.width * 115),
+            height=round(plot.height * 115),
+        ),
+    )
+    numbers = table(
+        f"{plot.name}-numbers",
+        f"{plot.title}: the numbers",
+        list(plot.columns),
+        cells(plot.columns, plot.rows),
+    )
+    wide = plot.width > 6
+    return tag(
+        "figure",
+        tag("h3", plot.title),
+        tag(
+            "div",
+            image,
+            cls="scroll plot",
+            **({"role": "region", "aria_label": plot.title, "tabindex": "0"} if wide else {}),
+        ),
+        tag("figcaption", tag("strong", plot.message), " " if plot.note else "", plot.note),
+        tag(
+            "details", tag("summary", f"{plot.title}: the numbers ({count(len(plot.rows), 'row')})"), numbers
+        ),
+        id=plot.name,
+        cls="wide" if wide else None,
+    )
+
+
+def gallery(pictures: Iterable[Picture]) -> Html:
+    """Thumbnails with what is said of them."""
+    return tag("ul", *(tag("li", _card(picture)) for picture in pictures), cls="gallery")
+
+
+def _card(picture: Picture) -> Html:
+    title = shown(picture.name or "Training picture", 60)
+    alt = f"{title}, labelled {shown(picture.label, 60)}"
+    lines = [tag("span", "label: ", tag("b", name(picture.label)))]
+    if picture.predicted:
+        alt += f", taken for {shown(picture.predicted, 60)} ({percent(picture.score)} sure)"
+        lines.insert(
+            0, tag("span", "answer: ", tag("b", name(picture.predicted)), f", {percent(picture.score)} sure")
+        )
+    if picture.path or picture.name:
+        lines.append(tag("code", name(picture.path or picture.name)))
+    image = (
+        tag("img", src=Html(picture.thumbnail), alt=alt)
+        if picture.thumbnail
+        else tag("span", "no thumbnail", cls="none")
+    )
+    return tag("figure", image, tag("figcaption", *lines))
+
+
+def page(title: str, body: Html, links: Mapping[str, str], style: str = "", script: str = "") -> str:
+    """The whole file: style inside, nothing from elsewhere.
+
+    Args:
+        script: our own, whole; the policy allows these very characters (by their hash) and no others.
+    """
+    style = files("saccade.report").joinpath("page.css").read_text(encoding="utf-8") + style
+    digest = base64.b64encode(sha256(script.encode()).digest()).decode()
+    policy = f"{POLICY}; script-src 'sha256-{digest}'" if script else POLICY
+    head = joined(
+        [
+            Html('<meta charset="utf-8">'),
+            tag("meta", http_equiv="Content-Security-Policy", content=policy),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("meta", name="color-scheme", content="light dark"),
+            tag("meta", name="generator", content="saccade"),
+            tag("title", title),
+            tag("style", Html(style)),
+        ]
+    )
+    items = joined(tag("li", tag("a", said, href=f"#{anchor}")) for anchor, said in links.items())
+    nav = tag("nav", tag("ul", items), aria_label="Parts of this report")
+    skip = tag("a", "Skip to the report", href="#main", cls="skip")
+    main = tag("main", body, id="main", tabindex="-1")
+    end = [tag("script", Html(script))] if script else []
+    whole = tag("html", Html(f"\n<head>{head}</head>\n"), tag("body", skip, nav, main, *end), lang="en")
+    return f"<!doctype html>\n{whole}\n"

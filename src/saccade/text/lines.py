@@ -1,0 +1,81 @@
+"""Lines of text files, plain or gzip by content, streamed; whatever is wrong is told with its line."""
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from saccade.data.image.formats import shown
+from saccade.data.readers.listing import nearest
+from saccade.errors import DataError
+
+LONGEST = 20_000
+"""Characters of a sentence; a longer line is no sentence, and one of it could fill the memory."""
+_MARK = b"\xef\xbb\xbf"
+_OTHER = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        if not path.is_file():
+            raise FileNotFoundError if not os.path.lexists(path) else IsADirectoryError
+        with path.open("rb") as file:
+            packed = file.peek(2)[:2] == b"\x1f\x8b"
+            yield cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file
+    except FileNotFoundError:
+        raise DataError(
+            f"there is no file {shown(path)}; expected a text file; {nearest(str(path))}"
+        ) from None
+    except IsADirectoryError:
+        raise DataError(f"{shown(path)} is no regular file; expected a text file; name one") from None
+    except PermissionError:
+        raise DataError(f"{shown(path)} may not be read by this user; allow it (chmod u+r)") from None
+
+
+def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
+    """Yield the number, from 1, and the text of each line, without its end; never more than one is held."""
+    number, name, most = 0, shown(path), 4 * longest + 8
+    with _opened(path) as file:
+        while True:
+            number += 1
+            try:
+                raw = file.readline(most)
+            except (OSError, EOFError, zlib.error) as error:
+                reason = " ".join(str(error).split())
+                raise DataError(
+                    f"{name} cannot be read beyond line {number - 1} ({reason}); copy it again"
+                ) from error
+            if not raw:
+                return
+            if number == 1:
+                raw = _begun(name, raw)
+            cut = len(raw) == most and not raw.endswith(b"\n")
+            text = _decoded(raw, f"line {number} of {name}", cut).removesuffix("\n").removesuffix("\r")
+            if len(text) > longest:
+                raise DataError(
+                    f"line {number} of {name} has more than {longest:,} characters; expected a sentence or a "
+                    "paragraph a line; part it into lines or leave it out"
+                )
+            yield number, text
+
+
+def _begun(name: str, raw: bytes) -> bytes:
+    if raw[:2] in _OTHER:
+        raise DataError(f"{name} is {_OTHER[raw[:2]]}; expected UTF-8; save it as UTF-8")
+    return raw.removeprefix(_MARK)
+
+
+def _decoded(raw: bytes, where: str, cut: bool) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        if cut and error.reason == "unexpected end of data":
+            return raw[: error.start].decode()  # a character parted by our own limit is no objection
+        raise DataError(
+            f"{where} is not UTF-8 (byte 0x{raw[error.start]:02x} at place {error.start + 1}); expected text "
+            "in UTF-8; convert it, for example with `iconv -f latin1 -t utf-8`"
+        ) from None

@@ -1,0 +1,112 @@
+"""Torch checkpoints of strangers turned into safetensors by a process that has nothing to lose."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from io import BufferedRandom, BufferedReader
+from pathlib import Path
+from typing import Any
+
+from saccade.errors import ResourceError
+from saccade.files.atomic import replacing
+from saccade.files.paths import Flaw, open_file, refusal, shown
+from saccade.files.strict_json import parse_json
+from saccade.weights.formats.kind import kind_of
+from saccade.weights.formats.pickle.child import FORBIDDEN
+from saccade.weights.formats.pickle.view import ADVICE
+from saccade.weights.formats.safetensors import read_headers
+from saccade.weights.formats.tensors import PICKLES, headers_of, unreadable
+
+PATIENCE = 300
+START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from saccade.weights.formats.pickle.child import main; main(*sys.argv[2:])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `unpickle` took from a checkpoint, and from where in it."""
+
+    tensors: int
+    chosen: str
+    """The key that led to the state dict, as "model" or "teacher.state_dict"; empty for the file itself."""
+    dropped: tuple[str, ...]
+    """The entries beside the weights that were left behind: an optimiser, an epoch, arguments."""
+
+
+def unpickle(path: Path, out: Path) -> Report:
+    """Write the tensors of a torch checkpoint to a new safetensors file; nothing in it is ever executed."""
+    if path.is_dir():
+        raise refusal(path, Flaw("is a folder, where a torch checkpoint was expected", "give the file in it"))
+    with open_file(path) as source:
+        what = kind_of(source)
+        if what in ("safetensors", "npz", "zip"):
+            headers_of(path, source)  # a damaged file is refused in its own words
+        if what not in PICKLES:
+            raise refusal(path, _not_a_pickle(path, what))
+        size = os.fstat(source.fileno()).st_size
+        with replacing(out, size) as target:
+            try:
+                return _report(path, _run(path, what, source, target), target)
+            except Flaw as flaw:
+                raise refusal(path, Flaw(f"was converted to something that {flaw.found}", ADVICE)) from flaw
+
+
+def _not_a_pickle(path: Path, what: str) -> Flaw:
+    if what in ("safetensors", "npz"):
+        return Flaw(f"is a {what} file already, where a torch checkpoint was expected", "use it as it is")
+    return unreadable(path, what)
+
+
+def _run(path: Path, what: str, source: BufferedReader, target: BufferedRandom) -> dict[str, Any]:
+    """Start the restricted process with two open files and an empty folder, and return its one line."""
+    files = (source.fileno(), target.fileno())
+    root = str(Path(__file__).parents[4])
+    # -I: neither environment nor current folder decides what is imported; -B: nothing is cached on disk.
+    command = [sys.executable, "-I", "-B", "-c", START, root, what, *map(str, files)]
+    try:
+        with tempfile.TemporaryDirectory(prefix="saccade-") as empty:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=files,
+                cwd=empty,
+                env={"HOME": empty},  # without it Python asks the user database, which may be on the network
+                timeout=PATIENCE,
+                check=False,
+            )
+    except subprocess.TimeoutExpired:
+        found = f"kept the restricted process busy for {PATIENCE} seconds, where less was expected"
+        raise refusal(path, Flaw(found, ADVICE)) from None
+    except OSError as error:
+        words = f"no process could be started to read {shown(path)} ({error.strerror})"
+        raise ResourceError(f"{words}; free some memory or disk and try again") from error
+    if done.returncode:
+        raise refusal(path, Flaw(f"stopped the process that read it ({_ending(done.returncode)})", ADVICE))
+    return parse_json(done.stdout)
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return signal.strsignal(-code) or f"signal {-code}"
+    return "it asked for something forbidden" if code == FORBIDDEN else f"exit code {code}"
+
+
+def _report(path: Path, verdict: dict[str, Any], target: BufferedRandom) -> Report:
+    """Believe neither the verdict nor the file of the restricted process before they are checked."""
+    match verdict:
+        case {"errno": int(code)}:
+            raise OSError(code, os.strerror(code))
+        case {"found": str(found), "remedy": str(remedy)}:
+            raise refusal(path, Flaw(shown(found, 500), shown(remedy)))
+        case {"tensors": int(count), "chosen": str(chosen), "dropped": [*dropped]}:
+            held = len(read_headers(target.fileno()))
+            if held == count:
+                return Report(count, shown(chosen), tuple(map(shown, dropped)))
+    raise refusal(path, Flaw("made the process that read it contradict itself", ADVICE))
