@@ -1,12 +1,12 @@
-# make demo: the main job on a bundled default.  make test: all that must hold.  make help: the rest.
-PYTHON ?= python3.11
+# make demo: the main job on a bundled dataset.  make test: all that must hold.  make help: the rest.
+# PYTHON=python3.12 chooses the Python of .venv; else .ci/venv does.
 BIN := .venv/bin
-STAMP := .venv/installed
+STAMP := .venv/installed$(if $(PYTHON),-$(notdir $(PYTHON)))
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check test-all bench clean
+.PHONY: help setup demo test quick check test-all docs bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,15 +14,20 @@ help:  ## Show this list
 setup: $(STAMP)  ## Create .venv and install saccade with everything its development needs
 
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
+	@.ci/venv $(PYTHON)
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## Train a small ViT on handwritten digits, score it and ask it (two minutes)
+demo: $(STAMP)  ## Train a small ViT on handwritten digits, evaluate and explain it (two minutes)
 	$(BIN)/saccade demo
 
-test: check  ## Formatting, types, rooms and every test that is not slow
+test: check  ## Formatting, types, imports and every test that is not slow
 	$(BIN)/pytest -n auto --dist worksteal -m "not slow" $(ARGS)
+
+quick: $(STAMP)  ## The unit tests of one room, in under a minute: make quick ROOM=explain
+	@test -n "$(ROOM)" -a -d "tests/$(ROOM)" || \
+	  { echo "ROOM=$(ROOM) has no tests; choose one of: $(filter-out __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))"; exit 2; }
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow" tests/$(ROOM) $(ARGS)
 
 check: $(STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff format --check .
@@ -30,13 +35,16 @@ check: $(STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-all: check  ## The slow tests too (real weights on real pictures, a fresh clone, ...)
-	$(BIN)/pytest -n auto $(ARGS)
+test-all: check  ## The slow tests too (real weights on real images, the site, a fresh clone, ...)
+	SACCADE_FUZZ=2000 $(BIN)/pytest -n auto $(ARGS)
+
+docs: $(STAMP)  ## Build the documentation into site/; warnings are errors
+	$(BIN)/zensical build --strict --clean
 
 bench: $(STAMP)  ## Measure against the peers, in one run, as ratios
 	$(BIN)/python benchmarks/forward.py
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/decode.py
 
-clean:  ## Remove the environment and all caches; runs/ stays
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+clean:  ## Remove the environment, the site and all caches; runs/ stays
+	rm -rf .venv .cache site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

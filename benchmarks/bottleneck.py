@@ -12,7 +12,7 @@ from pathlib import Path
 import saccade
 from saccade.api.text_models import TextModel
 from saccade.metrics.text import corpus_bleu
-from saccade.tasks.translate.corpus import open_pairs
+from saccade.tasks.translate.data import open_pairs
 
 PARTS = 4
 
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--split", default="val")
     parser.add_argument("--pair", default="de-en")
     asked = parser.parse_args()
-    pairs = list(open_pairs(asked.data, asked.pair, learns=False).splits[asked.split])
+    pairs = list(open_pairs(asked.data, asked.pair, learns=False).by_name[asked.split])
     pairs.sort(key=lambda pair: len(pair.source.split()))
     cuts = [len(pairs) * i // PARTS for i in range(PARTS + 1)]
     parts = [slice(a, b) for a, b in pairwise(cuts)]

@@ -63,8 +63,8 @@ elif who in ("openvino", "again"):
 else:
     from pathlib import Path
     from saccade.engine.select import open_exported
-    from saccade.engine.exported import exported
-    engine = open_exported(exported(Path(graph)), "auto", batch)
+    from saccade.engine.exported import read_exported
+    engine = open_exported(read_exported(Path(graph)), "auto", batch)
     def ask():
         engine.run(x)
     print(engine.name, file=sys.stderr)
@@ -88,8 +88,8 @@ def make(folder: Path, size: str, int8: bool) -> dict[str, Path]:
 
     import saccade
     from saccade.data.image.preprocess import Preprocess
+    from saccade.engine.export import export_model
     from saccade.engine.graph.drawing import draw
-    from saccade.engine.write import write
     from saccade.weights.load import Loaded
 
     torch.manual_seed(0)
@@ -97,14 +97,14 @@ def make(folder: Path, size: str, int8: bool) -> dict[str, Path]:
     with torch.no_grad():
         module.head.weight.normal_(std=0.05)
     plain = folder / "plain.onnx"
-    onnx.save(draw(module, torch.randn(2, 3, 48, 64), "image", ["b", 3, "h", "w"], "logits"), plain)
+    onnx.save(draw(module, torch.randn(2, 3, 48, 64), "image", ["b", 3, "h", "w"], ["logits"]), plain)
     loaded = Loaded(module, Preprocess(), [])
-    print("float32:", write(folder / "float32", loaded, "onnx"), file=sys.stderr)
+    print("float32:", export_model(folder / "float32", loaded, "onnx"), file=sys.stderr)
     made = {"plain": plain, "auto": folder / "float32"}
     if int8:
         chance = np.random.default_rng(1)
         some = [chance.normal(size=(4, 3, 224, 224)).astype(np.float32) for _ in range(2)]
-        print("int8:", write(folder / "int8", loaded, "onnx", calibration=some), file=sys.stderr)
+        print("int8:", export_model(folder / "int8", loaded, "onnx", calibration=some), file=sys.stderr)
         made["auto int8"] = folder / "int8"
     return made
 

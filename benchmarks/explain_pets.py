@@ -28,13 +28,13 @@ from PIL import Image
 
 import saccade
 from saccade import values
-from saccade.explain.ask import Function, Maps, Target, still
-from saccade.explain.faithfulness.perturbation import cells_of
+from saccade.explain.faithfulness.perturbation import cell_grid
 from saccade.explain.faithfulness.ranking import Masks, Ranking, rank
 from saccade.explain.methods import lrp
-from saccade.explain.methods.relevance import levels, rolled
-from saccade.explain.methods.table import METHODS, fitting
-from saccade.metrics.localisation import Overlap, Segmented, overlap, segmented
+from saccade.explain.methods.relevance import levels, rollout_row
+from saccade.explain.methods.table import METHODS, fitting_methods
+from saccade.explain.target import Maps, MethodFunction, Target, evaluation_mode
+from saccade.metrics.localisation import LocalisationScores, Overlap, localisation_scores, overlap
 from saccade.models.build import Vision
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image as Pictures
@@ -49,7 +49,7 @@ TRIMAP = {1: 1, 2: 0, 3: -1}
 
 def centre(module: Vision, image: Pictures, target: Target) -> Maps:  # noqa: ARG001
     """A blob in the middle, where photographers put things: it knows nothing of the model."""
-    rows, columns = (torch.linspace(-1, 1, side) for side in cells_of(module, image))
+    rows, columns = (torch.linspace(-1, 1, side) for side in cell_grid(module, image))
     return (-(rows.square()[:, None] + columns.square())).expand(image.shape[0], -1, -1)
 
 
@@ -57,8 +57,8 @@ def exact(module: Vision, image: Pictures, target: Target) -> Maps:
     """Relevance by the same rule for every token, and not only for those that are read."""
     assert isinstance(module, ViT)
     found = levels(module, image, target, attrgetter("relevance", "means"), exact=True)
-    rows, _ = cells_of(module, image)
-    return rearrange(rolled(found, probed=False)[:, module.config.front :], "b (r c) -> b r c", r=rows)
+    rows, _ = cell_grid(module, image)
+    return rearrange(rollout_row(found, probed=False)[:, module.config.front :], "b (r c) -> b r c", r=rows)
 
 
 def bare(module: Vision, image: Pictures, target: Target) -> Maps:
@@ -67,7 +67,11 @@ def bare(module: Vision, image: Pictures, target: Target) -> Maps:
         return exact(module, image, target)
 
 
-VARIANTS = {"relevance, exact": still(exact), "relevance, exact and bare": still(bare), "centre": centre}
+VARIANTS = {
+    "relevance, exact": evaluation_mode(exact),
+    "relevance, exact and bare": evaluation_mode(bare),
+    "centre": centre,
+}
 
 
 def chosen(pets: Path, each: int, step: int = 1) -> Iterator[Path]:
@@ -92,7 +96,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
 
 
-def shares(seen: Segmented) -> list[str]:
+def shares(seen: LocalisationScores) -> list[str]:
     found = (seen.iou, seen.pixel_accuracy, seen.average_precision, seen.pointing)
     return [f"{share * 100:.1f}" for share in found]
 
@@ -110,9 +114,9 @@ def outlines(
     module: Vision,
     images: Pictures,
     targets: Target,
-    methods: Mapping[str, Function],
+    methods: Mapping[str, MethodFunction],
     masks: Masks,
-) -> dict[str, Segmented]:
+) -> dict[str, LocalisationScores]:
     """How well each method finds the pets, the best first."""
     found: dict[str, list[Overlap]] = {name: [] for name in methods}
     for name, method in methods.items():
@@ -121,8 +125,8 @@ def outlines(
             maps = rearrange(method(module, images[part], targets[part]), "b r c -> b 1 r c")
             large = F.interpolate(maps, masks.shape[-2:], mode="bilinear").numpy()[:, 0]
             found[name] += [overlap(one, mask) for one, mask in zip(large, masks[part], strict=True)]
-        print(f"{name}: {segmented(found[name])}", file=sys.stderr)
-    made = {name: segmented(each) for name, each in found.items()}
+        print(f"{name}: {localisation_scores(found[name])}", file=sys.stderr)
+    made = {name: localisation_scores(each) for name, each in found.items()}
     return dict(sorted(made.items(), key=lambda item: -item[1].iou))
 
 
@@ -169,10 +173,14 @@ def main() -> None:
         print(json.dumps(nudged(model.module, images, targets)))
         return
     quick = set(SLOW) if options.outlines else set()
-    names = options.only.split(",") if options.only else [n for n in fitting(model.module) if n not in quick]
+    names = (
+        options.only.split(",")
+        if options.only
+        else [n for n in fitting_methods(model.module) if n not in quick]
+    )
     methods = {**{name: METHODS[name].function for name in names}, **VARIANTS}
     said = (
-        f"{len(pictures)} pictures (`--each {options.each} --step {options.step}`), "
+        f"{len(pictures)} images (`--each {options.each} --step {options.step}`), "
         f"{datetime.now(UTC):%Y-%m-%d}, `{options.weights.name}`"
     )
     if options.outlines:

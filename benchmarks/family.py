@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from einops import repeat
 from torch import Tensor, nn
 
-from saccade.models.blank import blank, undrawn
+from saccade.models.build import blank, build, undrawn
 from saccade.models.cost import parameters
-from saccade.models.names import config as picture_config
+from saccade.models.names import config, is_text
 from saccade.models.text.bert import BERT
-from saccade.models.text.names import build, config, is_text
-from saccade.models.text.sequence import NextToken
+from saccade.models.text.decoding import NextToken
+from saccade.models.text.names import text_config
 from saccade.models.vit import ViT
 from saccade.nn.block import Block
 from saccade.nn.text.decoder_block import DecoderBlock
@@ -60,7 +60,7 @@ def measured(answer: Callable[[Tensor], Tensor], n: int = N) -> Seen:
 
 def _small(name: str) -> Any:
     """A model of the same kind, small enough to be asked."""
-    made: Any = config(name, WORDS) if is_text(name) else picture_config(name)
+    made: Any = text_config(name, WORDS) if is_text(name) else config(name)
     if is_text(name):
         return build(replace(made, **SMALL)).eval()
     return ViT(replace(made, image=(PATCH, N * PATCH), patch=PATCH, **SMALL)).eval()
@@ -126,7 +126,7 @@ def _asked(name: str) -> str:
     """Words that a text of 128 asks for."""
     small, text = _small(name), torch.randint(5, 40, (1, TEXT))
     if isinstance(small, ViT):
-        return "one answer a picture"
+        return "one answer per image"
     if isinstance(small, BERT):
         inner = text[:, 1:]  # the first place is the beginning mark's
         return str(int(hide(inner, torch.zeros(1).long(), 0, torch.arange(5, WORDS), 4, 0).places.sum()))
@@ -137,7 +137,7 @@ def _asked(name: str) -> str:
 
 def facts(name: str, seen: Seen) -> dict[str, str]:
     """A column of the table, from the built model; `seen` is what it sees of what it reads."""
-    module: Any = undrawn(lambda: build(config(name))) if is_text(name) else blank(picture_config(name))
+    module: Any = undrawn(lambda: build(text_config(name))) if is_text(name) else blank(config(name))
     made: Any = module.config
     blocks = {
         f"{len(found)} {word}": found
@@ -173,7 +173,7 @@ def _longest(made: Any, position: str) -> str:
 
 
 TOLD = {
-    "learns from": ("sentence pairs", "plain text", "plain text", "labelled pictures"),
+    "learns from": ("sentence pairs", "plain text", "plain text", "labelled images"),
     "objective": ("each next word of the target", "each next word", "words that were hidden", "the class"),
     "command": ("`saccade translate`", "`saccade complete`", "`saccade fill`", "`saccade predict`"),
 }

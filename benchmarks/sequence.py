@@ -18,12 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.freed import keep_freed
-from saccade.models.text import names as text
+from saccade.models.build import build
+from saccade.models.text import names
 from saccade.models.text.decoding import Marks, greedy
 from saccade.models.text.seq2seq import Seq2Seq, Seq2SeqConfig
 from saccade.models.text.transformer import Transformer, TransformerConfig
 from saccade.nn.position import sincos
+from saccade.processes import keep_freed_memory
 
 WORDS, LENGTH = 8000, 14
 Once = Callable[[], object]
@@ -140,14 +141,14 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    keep_freed()
-    config = text.config("transformer_small", WORDS)
+    keep_freed_memory()
+    config = names.text_config("transformer_small", WORDS)
     assert isinstance(config, TransformerConfig)
     for dropout in (0.1, 0.0):
         here = replace(config, block=replace(config.block, dropout=dropout))
         pair = step(Transformer(here), options.batch), step(Peer(here), options.batch)
         compare(f"a step of transformer_small, dropout {dropout}", *pair, options.rounds)
-    attention = text.config("seq2seq_attention", WORDS)
+    attention = names.text_config("seq2seq_attention", WORDS)
     assert isinstance(attention, Seq2SeqConfig)
     model = Seq2Seq(attention).eval()
     most = 20
@@ -162,7 +163,7 @@ def main() -> None:
         told = ", keys once" if once else ""
         compare(f"attention writes {most} words, batch {size}{told}", *pair, options.rounds)
     for name in ("seq2seq_lstm", "seq2seq_gru", "seq2seq_attention"):
-        again = step(text.build(text.config(name, WORDS)), options.batch)
+        again = step(build(names.text_config(name, WORDS)), options.batch)
         again()
         start = process_time()
         again()

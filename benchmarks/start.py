@@ -33,10 +33,10 @@ def predict(folder: Path) -> list[str]:
 
     import saccade
     from saccade.data.image.preprocess import Preprocess
-    from saccade.engine.write import write
+    from saccade.engine.export import export_model
     from saccade.weights.load import Loaded
 
-    write(folder / "ti", Loaded(saccade.create("vit_ti16"), Preprocess(), []), "onnx")
+    export_model(folder / "ti", Loaded(saccade.create("vit_ti16"), Preprocess(), []), "onnx")
     pixels = np.random.default_rng(0).integers(0, 256, (375, 500, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(folder / "picture.jpg")
     command = [*COMMANDS["saccade --help"][0][:1], "predict", str(folder / "ti"), str(folder / "picture.jpg")]

@@ -1,7 +1,7 @@
 """A training step (forward, backward, fused AdamW) against timm in eager mode, in one run, as ratios.
 
 timm needs an environment of its own (see timm_peer.py). Each candidate has a process of its own, set up as
-its training sets it up: ours keeps freed memory (freed.py), timm's is left as Python starts it. They
+its training sets it up: ours keeps freed memory (processes.py), timm's is left as Python starts it. They
 take turns step by step, so that a slow moment of the machine hits both. The ratio is the median over rounds
 of (their time / ours): above 1, ours is faster.
 """
@@ -33,11 +33,11 @@ def work(pipe: Connection, case: str, ours: bool, keep: bool) -> None:
     from timm_peer import timm
 
     import saccade
-    from saccade.freed import keep_freed
+    from saccade.processes import keep_freed_memory
     from saccade.train.optim import adamw
 
     if keep:
-        assert keep_freed()
+        assert keep_freed_memory()
     name, options, classes, batch = CASES[case]
     torch.manual_seed(0)
     module: Any = saccade.create(name, classes=classes)

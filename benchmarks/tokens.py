@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import saccade
 from saccade.data.image.preprocess import Preprocess
 from saccade.engine.engine import Engine, release
-from saccade.engine.export import graph
+from saccade.engine.export import build_graph
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
 from saccade.engine.torch import Eager
@@ -82,7 +82,7 @@ def on(engine: str, module: nn.Module, room: Path) -> Engine:
         return Eager(cast(ViT, module))  # `Last` is asked in the same way
     place = room / f"{len(list(room.iterdir()))}.onnx"
     assert isinstance(module, ViT)
-    onnx.save(graph(module, Preprocess()), place)
+    onnx.save(build_graph(module, Preprocess()), place)
     return (Onnx if engine == "onnx" else OpenVino)(place)
 
 

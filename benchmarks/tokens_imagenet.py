@@ -30,6 +30,7 @@ def candidates(vit: ViT) -> dict[str, ViT]:
     """The dense model first."""
     made: dict[str, ViT] = {"dense": vit}
     made |= {f"merge r={rate}": merge(vit, rate) for rate in (4, 8, 13, 16)}
+    made |= {f"merge r={rate} paper": merge(vit, rate, "paper") for rate in (4, 8, 13, 16)}
     made["merge r=8 down"] = merge(vit, decreasing(vit.config.depth, 8))
     for by in ("attention", "random"):
         made |= {f"{by} {keep}": prune(vit, keep, by=by) for keep in (0.9, 0.8, 0.7, 0.5)}
@@ -52,12 +53,14 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--ways", default="", help="only those whose names begin so, beside the dense model")
     parser.add_argument("--file", type=Path, help="keep the sums here, and go on from those that it holds")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     model = saccade.load(options.data / WEIGHTS)
     assert isinstance(model.module, ViT)
     models = candidates(model.module)
+    models = {name: made for name, made in models.items() if name == "dense" or name.startswith(options.ways)}
     right, same = dict.fromkeys(models, 0), dict.fromkeys(models, 0)
     times: dict[str, list[float]] = {name: [] for name in models}
     seen = 0
@@ -80,13 +83,13 @@ def main() -> None:
         if options.file is not None:
             options.file.write_text(json.dumps([right, same, times, seen]), encoding="utf-8")
     print(f"{seen} pictures, batch {options.batch}, {options.threads} threads")
-    print(f"{'way':16}{'top-1 %':>9}{'lost':>7}{'same %':>8}{'speed ratio':>13}{'(quartiles)':>14}")
+    print(f"{'way':18}{'top-1 %':>9}{'lost':>7}{'same %':>8}{'speed ratio':>13}{'(quartiles)':>14}")
     for name in models:
         by = sorted(a / b for a, b in zip(times["dense"], times[name], strict=True))
         ratio, spread = median(by), f"({by[len(by) // 4]:.2f}-{by[-1 - len(by) // 4]:.2f})"
         lost = 100 * (right["dense"] - right[name]) / seen
         print(
-            f"{name:16}{100 * right[name] / seen:9.1f}{lost:7.1f}{100 * same[name] / seen:8.1f}"
+            f"{name:18}{100 * right[name] / seen:9.1f}{lost:7.1f}{100 * same[name] / seen:8.1f}"
             f"{ratio:13.2f}{spread:>14}"
         )
 

@@ -47,6 +47,8 @@ def make(name):
     match loop:
         case "merged":
             return merge(module, 3)
+        case "merged as published":
+            return merge(module, 3, "paper")
         case "pruned":
             made = prune(module, 0.7, (1, 2))
             random(made.predictors, 1)

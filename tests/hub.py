@@ -16,6 +16,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -86,6 +87,9 @@ class Hub:
         self.damaged: set[str] = set()
         self.failures: list[Failure] = []
         self.without_checksums = False
+        self.lies: dict[str, str] = {}
+        """Headers that replace those of each file, such as ETag and X-Repo-Commit."""
+        self.tricks: list[tuple[str, Callable[[Handler], None]]] = []
         self.page: bytes | None = None
         """What a login page of a hotel would answer to everything."""
         self._servers: list[Server] = []
@@ -115,6 +119,11 @@ class Hub:
     def heal(self) -> None:
         """Be a good hub again."""
         self.cuts, self.damaged, self.failures, self.delay, self.page = {}, set(), [], 0.0, None
+        self.lies, self.tricks = {}, []
+
+    def trick(self, pattern: str, act: "Callable[[Handler], None]") -> None:
+        """Let `act` answer the requests whose "METHOD path" holds the pattern."""
+        self.tricks.append((pattern, act))
 
     def fail(self, pattern: str = "", *, status: int = 500, times: int = 1) -> None:
         """Answer the next requests whose "METHOD path" holds the pattern with an error."""
@@ -149,6 +158,10 @@ class Hub:
         """The other origin, which stands for the storage that serves large files; no token belongs here."""
         return f"http://127.0.0.1:{self._servers[1].server_port}"
 
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return [("127.0.0.1", server.server_port) for server in self._servers]
+
     def __enter__(self) -> Self:
         for _ in range(2):
             server = Server(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": self}))
@@ -170,8 +183,8 @@ class Hub:
 
 class Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that went away; that is what several tests are about."""
-        if not isinstance(sys.exception(), ConnectionError):
+        """Say nothing of a client that went away or was shown out; several tests are about that."""
+        if not isinstance(sys.exception(), ConnectionError | ValueError):
             super().handle_error(request, client_address)
 
 
@@ -180,7 +193,7 @@ class Handler(BaseHTTPRequestHandler):
 
     hub: Hub
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
     def do_HEAD(self) -> None:
@@ -193,7 +206,10 @@ class Handler(BaseHTTPRequestHandler):
         hub, path = self.hub, urlsplit(self.path).path
         hub.requests.append(Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
         time.sleep(hub.delay)
-        if status := hub.failing(f"{self.command} {self.path}"):
+        line = f"{self.command} {self.path}"
+        if act := next((act for pattern, act in hub.tricks if re.search(pattern, line)), None):
+            act(self)
+        elif status := hub.failing(line):
             self.refuse(status, "")
         elif hub.page is not None:
             self.give(hub.page, {"Content-Type": "text/html"})
@@ -249,11 +265,11 @@ class Handler(BaseHTTPRequestHandler):
         tag = digest(file, content)
         headers = {"X-Repo-Commit": commit, "ETag": f'"{tag}"'}
         if not is_large(file):
-            return self.give(content, headers, file)
+            return self.give(content, headers | self.hub.lies, file)
         headers |= {"X-Linked-Etag": f'"{tag}"', "X-Linked-Size": str(len(content))}
         self.send_response(302)
         for key, value in (
-            headers | {"Location": f"{self.hub.store}/store/{tag}", "Content-Length": "0"}
+            headers | {"Location": f"{self.hub.store}/store/{tag}", "Content-Length": "0"} | self.hub.lies
         ).items():
             self.send_header(key, value)
         self.end_headers()

@@ -387,7 +387,7 @@ def _npz(canary: Path) -> Iterator[File]:
         ("negative", descr % "(-4,)", "larger than any memory"),
         ("overflow", descr % f"({2**40}, {2**40})", "larger than any memory"),
         ("empty-overflow", descr % f"(0, {2**62})", "larger than any memory"),
-        ("shape", descr % "(5,)", "were expected"),
+        ("shape", descr % "(5,)", "; expected "),
         ("deep", "(" * 90, "npy header"),
         ("minus", "-" * 100 + "1", "npy header"),
     ):
@@ -450,7 +450,7 @@ def _safetensors() -> Iterator[File]:
         ("late", {"a": entry([2], 4, 12)}, "gap"),
         ("overflow", {"a": entry([2**40, 2**40], 0, 12)}, "larger than any memory"),
         ("empty-overflow", {"a": entry([0, 2**62, 2**62], 0, 0)}, "larger than any memory"),
-        ("mismatch", {"a": entry([5], 0, 12)}, "20 were expected"),
+        ("mismatch", {"a": entry([5], 0, 12)}, "; expected 20"),
         ("4gb", {"a": entry([2**30], 0, 2**32)}, "cut short"),
         ("dtype", {"a": entry([3], 0, 12, "PICKLE")}, "dtype 'PICKLE'"),
         ("f4", {"a": entry([24], 0, 12, "F4")}, "dtype 'F4'"),
@@ -488,8 +488,8 @@ def _safetensors() -> Iterator[File]:
 
 def _strangers() -> Iterator[File]:
     yield "empty.safetensors", b"", "empty"
-    yield "two-bytes.safetensors", b"\x08\0", "no model file"
-    yield "noise.bin", zlib.compress(b"noise") * 50, "no model file"
+    yield "two-bytes.safetensors", b"\x08\0", "no known model file"
+    yield "noise.bin", zlib.compress(b"noise") * 50, "no known model file"
     yield "login.safetensors", b"\n<!DOCTYPE html><html><body>Please log in</body></html>", "web page"
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 346284714\n" % (b"0" * 64)
     yield "pointer.safetensors", pointer, "git lfs pull"

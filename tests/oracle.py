@@ -30,15 +30,24 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum(-1, keepdims=True)
 
 
-def attention(z: np.ndarray, a: Arrays, name: str) -> np.ndarray:
-    """softmax(q k^T / sqrt(width of a head)) v, head by head."""
+def attention(z: np.ndarray, a: Arrays, name: str, asks: np.ndarray | None = None) -> np.ndarray:
+    """softmax(q k^T / sqrt(width of a head)) v, head by head; `asks` instead of z looks at z."""
     q, k, v = (
-        np.einsum("bnd,dhe->bhne", z, a[f"{name}/{x}/kernel"]) + a[f"{name}/{x}/bias"][:, None]
-        for x in ("query", "key", "value")
+        np.einsum("bnd,dhe->bhne", y, a[f"{name}/{x}/kernel"]) + a[f"{name}/{x}/bias"][:, None]
+        for x, y in (("query", z if asks is None else asks), ("key", z), ("value", z))
     )
     p = softmax(np.einsum("bhne,bhme->bhnm", q, k) / np.sqrt(q.shape[-1]))
     heads = np.einsum("bhnm,bhme->bhne", p, v)
     return np.einsum("bhne,hed->bnd", heads, a[f"{name}/out/kernel"]) + a[f"{name}/out/bias"]
+
+
+def map_head(z: np.ndarray, a: Arrays) -> np.ndarray:
+    """Zhai et al. 2022: a learnt probe looks at all tokens, then an MLP beside a residual path."""
+    probe = np.repeat(a["MAPHead_0/probe"], z.shape[0], axis=0)
+    x = attention(z, a, "MAPHead_0/MultiHeadDotProductAttention_0", probe)
+    y = layer_norm(x, a["MAPHead_0/LayerNorm_0/scale"], a["MAPHead_0/LayerNorm_0/bias"])
+    y = dense(gelu(dense(y, a, "MAPHead_0/MlpBlock_0/Dense_0")), a, "MAPHead_0/MlpBlock_0/Dense_1")
+    return (x + y)[:, 0]
 
 
 def dense(z: np.ndarray, a: Arrays, name: str) -> np.ndarray:
@@ -121,7 +130,7 @@ def google_logits(arrays: Arrays, image: np.ndarray) -> np.ndarray:
         y = dense(gelu(dense(y, a, f"{name}/MlpBlock_3/Dense_0")), a, f"{name}/MlpBlock_3/Dense_1")
         z = z + y  # Eq. 3
     z = layer_norm(z, a["Transformer/encoder_norm/scale"], a["Transformer/encoder_norm/bias"])
-    y = z[:, 0] if "cls" in a else z.mean(1)  # Eq. 4
+    y = z[:, 0] if "cls" in a else map_head(z, a) if "MAPHead_0/probe" in a else z.mean(1)  # Eq. 4
     if "pre_logits/kernel" in a:
         y = np.tanh(dense(y, a, "pre_logits"))
     return dense(y, a, "head") if "head/kernel" in a else y
@@ -151,9 +160,9 @@ class Draw:
         self.norm(norm, 1, 1, 1, width)
 
 
-def _stem(draw: Draw, layers: tuple[int, ...], factor: int) -> int:
+def _stem(draw: Draw, layers: tuple[int, ...], factor: float) -> int:
     """Draw the ResNet of a hybrid; return the channels that it ends with."""
-    width = channels = 64 * factor
+    width = channels = int(64 * factor)
     draw.std_conv("conv_root", "gn_root", 7, 3, width)
     for b, inner, u in _units(layers, width):
         name = f"block{b}/unit{u}"
@@ -184,7 +193,7 @@ def random_google(
     prelogits: int = 0,
     token: bool = True,
     layers: tuple[int, ...] | None = None,
-    factor: int = 1,
+    factor: float = 1,
     seed: int = 0,
 ) -> Arrays:
     """A random model as Google would have published it; `layers` makes a hybrid, 0 classes leave no head.

@@ -435,7 +435,7 @@ def _not_pictures() -> list[Odd]:
     eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n"
     return [
         _bad("empty.jpg", lambda: b"", "is empty (0 bytes)"),
-        _bad("page.jpg", lambda: page, "is not a picture: an HTML page saved as .jpg"),
+        _bad("page.jpg", lambda: page, "is not an image: an HTML page saved as .jpg"),
         _bad("answer.jpg", lambda: json.dumps({"error": 404}).encode(), "a JSON document saved as .jpg"),
         _bad("pointer.png", lambda: pointer, "a git-lfs pointer saved as .png; expected JPEG, PNG"),
         _bad("drawing.png", lambda: svg, "an SVG drawing saved as .png"),
@@ -452,8 +452,8 @@ def _not_pictures() -> list[Odd]:
         _bad("paper.jpg", lambda: b"%PDF-1.7\n", "is a PDF document saved as .jpg"),
         _bad("many.jpg", lambda: b"PK\x03\x04....", "is a zip archive saved as .jpg"),
         _bad("icon.ico", lambda: encode(scene(16, 16), "ICO"), "is a Windows icon"),
-        _bad("new.avif", lambda: b"\0\0\0\x20ftypavif\0\0\0\0", "is an AVIF picture; expected JPEG"),
-        _bad("phone.heic", lambda: b"\0\0\0\x24ftypheic\0\0\0\0", "is a HEIC picture; expected JPEG"),
+        _bad("new.avif", lambda: b"\0\0\0\x20ftypavif\0\0\0\0", "is an AVIF image; expected JPEG"),
+        _bad("phone.heic", lambda: b"\0\0\0\x24ftypheic\0\0\0\0", "is a HEIC image; expected JPEG"),
         _bad("film.jpg", lambda: b"\0\0\0\x18ftypisom\0\0\0\0", "is a video saved as .jpg"),
         _bad("._x.jpg", lambda: b"\0\x05\x16\x07\0\2\0\0Mac OS X", "is macOS's notes about another file"),
         _bad(".DS_Store", lambda: b"\0\0\0\1Bud1\0\0", "is macOS's notes about a folder"),
@@ -517,7 +517,7 @@ def _damaged() -> list[Odd]:
         _bad(
             "strip.png", lambda: png_of(70_000, 1), "has a side of 70,000 pixels (70000 x 1); at most 65,535"
         ),
-        _bad("text bomb.png", lambda: png_with(bomb), "hides more text in its PNG than any picture needs"),
+        _bad("text bomb.png", lambda: png_with(bomb), "hides more text in its PNG than any image needs"),
         _bad(
             "profile bomb.png",
             lambda: png_with(chunk(b"iCCP", b"n\0\0" + zlib.compress(bytes(5_000_000)))),
@@ -556,7 +556,7 @@ def _places() -> list[Odd]:
             says="is a link to a file that is not there",
         ),
         Odd("loop.png", lambda path: path.symlink_to(path.name), says="is a link that leads back to itself"),
-        Odd("folder.png", lambda path: path.mkdir(), says="is a folder; expected a picture"),
+        Odd("folder.png", lambda path: path.mkdir(), says="is a folder; expected an image"),
         Odd("pipe.png", lambda path: os.mkfifo(path), says="is a pipe; expected a regular file"),
         Odd(
             "socket.png",

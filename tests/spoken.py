@@ -10,8 +10,8 @@ from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.models.text.seq2seq import Seq2Seq, Seq2SeqConfig
 from saccade.models.text.transformer import Transformer, TransformerConfig
 from saccade.nn.block import BlockStyle
+from saccade.text.model import TextFolder, save_text
 from saccade.text.vocabulary import learn
-from saccade.weights.load_text import Spoken, write
 
 TEXT = "the cat sat on the mat and the dog ran to the log. "
 WORDS = learn([TEXT.strip()] * 9)
@@ -36,17 +36,17 @@ KINDS = {
 
 
 @cache
-def speaker(kind: str) -> Spoken:
+def speaker(kind: str) -> TextFolder:
     """A model that has learnt nothing; its numbers are large enough for answers to differ."""
     torch.manual_seed(0)
     module = KINDS[kind]().eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.2)
-    return Spoken(module, WORDS, sides=("de", "en"))
+    return TextFolder(module, WORDS, sides=("de", "en"))
 
 
 def folder(kind: str, place: Path) -> Path:
     """The same on disk."""
-    write(place / kind, speaker(kind))
+    save_text(place / kind, speaker(kind))
     return place / kind

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from pictures import encode
 
-from saccade.train import start
+from saccade.api.train import start_run
 
 COLOURS = {"blue": (30, 60, 200), "green": (40, 180, 60), "red": (200, 40, 40)}
 RECIPE = [
@@ -56,6 +56,6 @@ def digits(root: Path, share: float = 0.05) -> set[str]:
 def trained(data: Path, out: Path, epochs: int, *changes: str) -> Path:
     """Train a very small ViT on class folders and return its run folder."""
     words = [*RECIPE, f"budget.epochs={epochs}", *changes]
-    run = start.start(str(data), "vit_xs2_8", out, words, quiet=True)
+    run = start_run(str(data), "vit_xs2_8", out, words, quiet=True)
     run.go()
     return run.folder

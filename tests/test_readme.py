@@ -19,7 +19,7 @@ from PIL import Image
 import saccade
 from saccade.models.build import build
 from saccade.models.vit import ViTConfig
-from saccade.weights.formats.tensors import tensors
+from saccade.weights.formats.tensors import read_tensors
 
 ROOT = Path(__file__).parents[1]
 READMES = ("README.md", "README.zh-CN.md")
@@ -74,7 +74,7 @@ def place(tmp_path_factory) -> Path:
     (folder / "book.txt").write_text("".join(lines))
     (folder / "names.txt").write_text("cat\ndog\nfish\n")
     tiny().save(folder / "theirs", layout="timm")
-    torch.save({"model": tensors(folder / "theirs")}, folder / "checkpoint.pth")
+    torch.save({"model": read_tensors(folder / "theirs")}, folder / "checkpoint.pth")
     (folder / "config.json").write_bytes((folder / "theirs" / "config.json").read_bytes())
     tiny().save(folder / "repository", layout="hf")
     return folder

@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from saccade.api.models import Model as Model
     from saccade.api.models import create as create
     from saccade.api.models import load as load
-    from saccade.api.models import train as train
     from saccade.api.text_models import TextModel as TextModel
+    from saccade.api.train import train as train
     from saccade.data.image.preprocess import Preprocess as Preprocess
     from saccade.errors import SaccadeError as SaccadeError
     from saccade.types import Prediction as Prediction
@@ -23,7 +23,7 @@ _PLACES = {
     "TextModel": "saccade.api.text_models",
     "create": "saccade.api.models",
     "load": "saccade.api.models",
-    "train": "saccade.api.models",
+    "train": "saccade.api.train",
 }
 __all__ = sorted(_PLACES)
 

@@ -1,11 +1,12 @@
-"""Errors that a person can mend: what was found, what was expected, what to do; each knows its exit code."""
+"""Errors that the user can fix: what was found, what was expected, what to do; each has its exit code."""
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class SaccadeError(Exception):
-    """The parent of every error with a sentence for the person at the keyboard; exit code 2, wrong usage."""
+    """The base of every error with a message for the user; exit code 2, wrong usage."""
 
     exit_code = 2
 
@@ -15,7 +16,7 @@ class UsageError(SaccadeError, ValueError):
 
 
 class DataError(SaccadeError):
-    """Pictures or other data that cannot be used."""
+    """Images or other data that cannot be used."""
 
     exit_code = 3
 
@@ -26,10 +27,46 @@ class ModelError(SaccadeError):
     exit_code = 4
 
 
+class NotFiniteError(ModelError):
+    """A model's answer to an image is NaN or infinite; the next image may work."""
+
+
 class ResourceError(SaccadeError):
     """Out of disk or memory."""
 
     exit_code = 5
+
+
+class StoppedError(SaccadeError):
+    """A signal stopped the run; its state is saved."""
+
+    exit_code = 130
+
+
+class DivergedError(SaccadeError):
+    """The loss or the weights were not finite repeatedly."""
+
+    exit_code = 1
+
+
+TOO_MANY_FILES = (
+    "this process may not open as many files as it needs; expected a limit of 64 or more; "
+    "close other programs, or raise the limit with `ulimit -n 1024`"
+)
+
+
+def check_handles(error: BaseException) -> None:
+    """Raise a ResourceError if the process has no file handles left: the file itself may be fine."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        raise ResourceError(TOO_MANY_FILES) from error
+
+
+def not_finite(what: str = "the model") -> NotFiniteError:
+    """Return the error for a model whose numbers overflow."""
+    return NotFiniteError(
+        f"{what} answers with NaN or infinite numbers; its weights are too large or damaged; "
+        f"run `saccade doctor` on it"
+    )
 
 
 def check_word(what: str, found: str, known: Iterable[str]) -> None:

@@ -1,12 +1,14 @@
-"""More than one process under torchrun: who they are, what they agree on, how the gradients meet.
+"""Several processes under torchrun: ranks, collectives, and synchronised gradients.
 
 DDP (Li et al. 2020, https://arxiv.org/abs/2006.15704) keeps the whole model in each process; FSDP2
-(torch's `fully_shard`) keeps a slice of every tensor. Each process takes its slice of every batch, so that
-the loss is that of a single process to rounding.
+(torch's `fully_shard`) keeps a shard of every tensor. Each process takes its slice of every batch, so the
+loss equals that of a single process up to rounding.
 """
 
+import ctypes
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,48 +21,50 @@ from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from saccade.errors import UsageError
+from saccade.models.modules import device_of
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The processes that train one model together; a single one agrees with itself at no cost."""
+    """The processes that train one model together; for a single one, collectives cost nothing."""
 
     rank: int = 0
     size: int = 1
     local: int = 0
-    """Number of this process on its machine, and of its accelerator."""
+    """Rank of this process on its machine, and index of its accelerator."""
     sharded: bool = False
-    """Does each process keep only a slice of every tensor?"""
+    """Whether each process keeps only a shard of every tensor."""
 
     @property
     def leads(self) -> bool:
-        """Is it this one that writes files and speaks?"""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     @property
     def part(self) -> tuple[int, int]:
-        """Which of how many."""
+        """The rank and the number of processes."""
         return self.rank, self.size
 
     def device(self, wanted: str) -> torch.device:
-        """Where to compute: as asked, or the accelerator of this process, or the CPU."""
+        """Return the wanted device, or for auto this process's accelerator, else the CPU."""
         if wanted != "auto":
             try:
-                torch.zeros(1, device=wanted).to("cpu")  # is it there, and can it hold numbers?
+                torch.zeros(1, device=wanted).to("cpu")  # does it exist, and does it work?
                 return torch.device(wanted)
             except (RuntimeError, AssertionError, NotImplementedError) as error:
                 why = str(error).split(". ")[0].splitlines()[0]
-                told = f"device is {wanted!r}, which is not here ({why}); set device=auto"
-                raise UsageError(told) from error
+                raise UsageError(
+                    f"device is {wanted!r}, which is not available ({why}); set device=auto"
+                ) from error
         found = torch.accelerator.current_accelerator(check_available=True)
         if found is None:
             return torch.device("cpu")
         return torch.device(found.type, self.local) if self.size > 1 else torch.device(found.type)
 
     def share(self, module: nn.Module) -> None:
-        """Leave a slice of every tensor here, block by block (FSDP2)."""
+        """Shard every tensor over the processes, block by block (FSDP2)."""
         if self.sharded:
             from torch.distributed.fsdp import fully_shard
 
@@ -69,29 +73,29 @@ class Team:
             fully_shard(module)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The module whose gradients meet in `backward`."""
+        """Return the module with gradients synchronised in `backward`."""
         if self.size == 1 or self.sharded:
             return module
-        device = next(module.parameters()).device
+        device = device_of(module)
         return nn.parallel.DistributedDataParallel(
             module, device_ids=None if device.type == "cpu" else [device.index]
         )
 
     def quiet(self, module: nn.Module, wanted: bool) -> AbstractContextManager[object]:
-        """Let gradients add up without meeting the others': for all but the last batch of a step."""
+        """Accumulate gradients without synchronising, for all but the last batch of a step."""
         if self.size == 1 or not wanted:
             return nullcontext()
         return _unsynced(module) if self.sharded else module.no_sync()  # type: ignore[operator]
 
     def mean(self, numbers: dict[str, float]) -> dict[str, float]:
-        """The mean over all processes of each number."""
+        """Return the mean of each number over all processes."""
         if self.size == 1:
             return numbers
         sums = self.sum(list(numbers.values()))
         return {name: value / self.size for name, value in zip(numbers, sums, strict=True)}
 
     def sum(self, numbers: list[float]) -> list[float]:
-        """The sum over all processes of each number."""
+        """Return the sum of each number over all processes."""
         if self.size == 1:
             return numbers
         found = torch.tensor(numbers, dtype=torch.float64, device=_meeting())
@@ -99,11 +103,11 @@ class Team:
         return found.tolist()
 
     def any(self, flag: bool) -> bool:
-        """Does any process say so?"""
+        """Return whether the flag is set in any process."""
         return self.sum([float(flag)])[0] > 0 if self.size > 1 else flag
 
     def told(self, value: T) -> T:
-        """What the leading process says."""
+        """Broadcast the value of the leading process."""
         if self.size == 1:
             return value
         box: list[Any] = [value]
@@ -111,7 +115,7 @@ class Team:
         return box[0]
 
     def gathered(self, value: T) -> list[T]:
-        """What each process says."""
+        """Gather the values of all processes."""
         if self.size == 1:
             return [value]
         box: list[Any] = [None] * self.size
@@ -124,12 +128,12 @@ _teams = [ALONE]
 
 
 def current() -> Team:
-    """The team that this process is in."""
+    """Return the team of this process."""
     return _teams[-1]
 
 
 def _meeting() -> torch.device:
-    """Where tensors must be to travel: nccl knows only its accelerator."""
+    """Return the device for collectives: nccl needs its accelerator."""
     return torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
@@ -143,13 +147,13 @@ def _unsynced(module: nn.Module) -> Iterator[None]:
 
 
 def launched() -> bool:
-    """Is this one of several processes that torchrun began?"""
+    """Return whether this is one of several processes that torchrun started."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 @contextmanager
 def joined() -> Iterator[Team]:
-    """Meet the other processes for as long as the block runs; alone there is nobody to meet."""
+    """Join the process group while the block runs; a single process has none to join."""
     if not launched():
         yield ALONE
         return
@@ -158,7 +162,7 @@ def joined() -> Iterator[Team]:
     if cuda:
         torch.cuda.set_device(local)
     store, rank, size = next(rendezvous("env://"))
-    attempt = (store.add("saccade/arrivals", 1) - 1) // size  # torchrun keeps one store over its restarts
+    attempt = (store.add("saccade/arrivals", 1) - 1) // size  # torchrun keeps one store across restarts
     store = dist.PrefixStore(f"saccade/{attempt}", store)  # type: ignore[attr-defined]
     dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=rank, world_size=size)
     _teams.append(Team(rank, size, local))
@@ -170,41 +174,64 @@ def joined() -> Iterator[Team]:
 
 
 def launch() -> str:
-    """A name for this start of torchrun, the same after it has restarted its processes; "" without it."""
+    """Return a name for this launch of torchrun, kept across its restarts; "" without torchrun."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return ""
     return f"{os.environ['TORCHELASTIC_RUN_ID']} {socket.gethostname()} {os.getppid()}"
 
 
 def restarted() -> bool:
-    """Has torchrun begun this process anew after one of them failed?"""
+    """Return whether torchrun restarted this process after one of them failed."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def check_batch(batch: int, team: Team, noun: str = "pictures") -> None:
-    """Refuse a batch that cannot be parted evenly."""
+def check_batch(batch: int, team: Team, noun: str = "images") -> None:
+    """Refuse a batch that does not divide evenly."""
     if batch % team.size:
         raise UsageError(
-            f"a batch of {batch} {noun} cannot be parted evenly among {team.size} processes; "
+            f"a batch of {batch} {noun} does not divide evenly among {team.size} processes; "
             f"set budget.batch to a multiple of {team.size}"
         )
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The full tensor, wherever its slices are."""
+    """Return the full tensor, gathered from its shards."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def put(target: Tensor, source: Tensor) -> None:
-    """Copy a full tensor into one that may be in slices."""
+    """Copy a full tensor into one that may be sharded."""
     if isinstance(target, DTensor):
         source = distribute_tensor(source.to(target.device), target.device_mesh, target.placements)
     target.copy_(source)
 
 
 def like(parameter: Tensor, value: Tensor) -> Tensor:
-    """A copy where the parameter is: in slices if it is, unless the value is a single number."""
+    """Copy a value to the parameter's device, sharded like it unless it is a single number."""
     value = value.clone().to(parameter.device)
     if isinstance(parameter, DTensor) and value.shape == parameter.shape:
         return distribute_tensor(value, parameter.device_mesh, parameter.placements)
     return value
+
+
+_MMAP_THRESHOLD, _TOP_PAD, _TRIM_THRESHOLD = -3, -2, -1
+"""Names of glibc's mallopt (malloc.h)."""
+_LARGE, _PAD, _NEVER = 1 << 30, 64 << 20, (1 << 31) - 1
+
+
+def keep_freed_memory() -> bool:
+    """Ask glibc to keep freed memory; return False without glibc.
+
+    Every step takes and frees the same tensors of some megabytes. By default they go back to the system, and
+    the next step pays for having thousands of pages zeroed and mapped again: a seventh of the time of a small
+    ViT's step (benchmarks/step.py). The peak stays what it was; what was freed below it is not given back
+    until the process ends.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        change = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    wanted = ((_MMAP_THRESHOLD, _LARGE), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _PAD))
+    return sum(change(name, value) for name, value in wanted) == len(wanted)

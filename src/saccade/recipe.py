@@ -1,23 +1,21 @@
-"""A run as a value: which model, on what, how; chosen from the data's size, changed by name, kept as JSON."""
+"""The settings that all tasks share, changed by name with --set and stored as JSON."""
 
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from saccade.data.image.augment import Augment
-from saccade.data.image.mixup import Mix
 from saccade.errors import UsageError, check_number, check_word
-from saccade.train import sinks
 from saccade.values import change
 
 T = TypeVar("T")
+TRACKERS = ("tensorboard", "wandb", "mlflow")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Optim:
-    """How the weights move."""
+    """The optimiser's settings."""
 
     lr: float = 1e-3
     decay: float = 0.05
@@ -26,7 +24,7 @@ class Optim:
     layer_decay: float = 1.0
     """Each layer's learning rate is this times that of the layer above it."""
     ema: float = 0.0
-    """Decay of a running mean of the weights, which is then what is scored and kept; 0 means none."""
+    """Decay of a moving average of the weights, which is then evaluated and saved; 0 means none."""
 
     def __post_init__(self) -> None:
         check_number("optim.lr", self.lr, 1e-9, 100)
@@ -39,7 +37,7 @@ class Optim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """How long."""
+    """How long to train, and how often to evaluate and save."""
 
     epochs: int = 30
     batch: int = 64
@@ -47,15 +45,15 @@ class Budget:
     warmup: float = 0.1
     """The share of all steps over which the learning rate rises."""
     patience: int = 0
-    """Epochs without a better score after which training ends early; 0 means never."""
+    """Stop after this many epochs without a better score; 0 means never."""
     save: float = 60.0
-    """Seconds between checkpoints; the most that a crash can cost."""
+    """Seconds between checkpoints, and the most that a crash can cost."""
     minutes: float = 0.0
-    """Train for so long instead of so many epochs; 0 means by epochs."""
+    """Train for this many minutes instead of a number of epochs; 0 means by epochs."""
     steps: int = 0
-    """Train for so many steps instead of epochs; 0 means by epochs."""
+    """Train for this many steps instead of a number of epochs; 0 means by epochs."""
     score: int = 0
-    """Steps between two looks at what is held back; 0 means an epoch."""
+    """Steps between two evaluations on the validation split; 0 means an epoch."""
 
     def __post_init__(self) -> None:
         check_number("budget.epochs", self.epochs, 1, 10**6)
@@ -70,8 +68,8 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Training:
-    """What decides a run of any task."""
+class Recipe:
+    """The settings of a run of any task."""
 
     model: str = "vit_ti16"
     """A name (`saccade models`), or a model to start from."""
@@ -80,23 +78,23 @@ class Training:
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     val: float = 0.2
-    """The share of the data to be scored on, where it has no split of its own."""
+    """The share of the data to validate on, if it has no validation split of its own."""
     bad: float = 0.01
-    """The share of unreadable pictures, or of half-empty pairs, that is borne."""
+    """The share of unreadable images, or of incomplete sentence pairs, that is tolerated."""
     workers: int = 1
     precision: str = "fp32"
     device: str = "auto"
     """auto: the accelerator if there is one, else the CPU."""
     compile: bool = False
-    """Let torch.compile make faster code first; it takes a minute or more."""
+    """Compile the model with torch.compile first; this takes a minute or more."""
     parallel: str = "ddp"
-    """With several processes: ddp keeps the whole model in each, fsdp a slice."""
+    """With several processes: ddp keeps the whole model in each, fsdp a shard."""
     track: str = ""
-    """Where the numbers go besides the run's folder: tensorboard, wandb, mlflow, or several with commas."""
+    """Where the metrics go besides the run folder: tensorboard, wandb, mlflow, or several with commas."""
 
     def __post_init__(self) -> None:
         check_word("parallel", self.parallel, ("ddp", "fsdp"))
-        sinks.words(self.track)
+        trackers(self.track)
         check_word("precision", self.precision, ("fp32", "bf16", "fp16"))
         for name in ("dropout", "bad"):
             check_number(name, getattr(self, name), 0, 0.99)
@@ -105,72 +103,22 @@ class Training:
         check_number("seed", self.seed, 0, 2**31)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe(Training):
-    """Everything that decides a run on pictures, the data aside."""
-
-    image: int = 0
-    """Side of the pictures; 0: the model's own."""
-    freeze: str = "none"
-    """none: everything learns. body: only the head. A number: not the patches and so many blocks."""
-    droppath: float = 0.0
-    teacher: str = ""
-    """A larger model whose answers are learnt too."""
-    keep: float = 1.0
-    """The share of the patches that is kept at each place; below 1 the model learns which to drop."""
-    places: tuple[int, ...] = ()
-    """The blocks before which patches are dropped; empty: the usual ones."""
-    augment: Augment = field(default_factory=Augment)
-    mix: Mix = field(default_factory=Mix)
-
-    def __post_init__(self) -> None:
-        Training.__post_init__(self)  # a class with slots is made anew, so super() does not find it
-        if not self.freeze.isdecimal():
-            check_word("freeze", self.freeze, ("none", "body"))
-        check_number("image", self.image, 0, 2**14)
-        check_number("droppath", self.droppath, 0, 0.99)
-        check_number("keep", self.keep, 0.01, 1)
+def trackers(track: str) -> list[str]:
+    """Return the trackers that `track` names, each once."""
+    found = list(dict.fromkeys(word.strip() for word in track.split(","))) if track.strip() else []
+    for word in found:
+        check_word("track", word, TRACKERS)
+    return found
 
 
-def choose(pictures: int, started: bool, side: int) -> tuple[Recipe, str]:
-    """A sensible recipe for so many training pictures of that side, and the reason in a sentence."""
-    small = side <= 64
-    augment = (
-        Augment(pad=max(side // 8, 1), flip=0.5)
-        if small
-        else Augment(crop=(0.5, 1.0) if started else (0.3, 1.0))
-    )
-    if started:
-        epochs = 30 if pictures < 1000 else 15 if pictures < 20_000 else 8
-        made = Recipe(
-            optim=Optim(lr=2e-4 if pictures < 1000 else 3e-4, layer_decay=0.75),
-            budget=Budget(epochs=epochs, batch=16 if pictures < 1000 else 32),
-            augment=augment,
-            mix=Mix(smoothing=0.1),
-            droppath=0.05,
-        )
-        return made, f"fine-tuning on {pictures:,} pictures: few epochs, smaller steps near the input"
-    if pictures < 1000:
-        budget, policy = Budget(epochs=100, batch=32), "trivial"
-    elif pictures < 20_000:
-        budget, policy = Budget(epochs=60, batch=64), "trivial"
-    else:
-        budget, policy = Budget(epochs=20, batch=128), "trivial"
-    made = Recipe(
-        optim=Optim(lr=1e-3, ema=0.99 if pictures < 20_000 else 0.999),
-        budget=budget,
-        augment=replace(augment, policy=policy),
-        mix=Mix(mixup=0.2, cutmix=0.5, smoothing=0.1) if pictures >= 1000 else Mix(smoothing=0.1),
-        droppath=0.1,
-    )
-    return (
-        made,
-        f"from scratch on {pictures:,} pictures: strong augmentation, as a ViT knows nothing of pictures yet",
-    )
+def set_values(changes: Iterable[str]) -> dict[str, str]:
+    """Return the fields that --set names, with their values as typed; the last one counts."""
+    pairs = (text.partition("=") for text in changes)
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def read(path: Path) -> list[str]:
-    """The fields that a TOML file sets, as one would type them after --set."""
+def read_recipe(path: Path) -> list[str]:
+    """Return the fields that a TOML file sets, as a user would type them after --set."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -179,7 +127,7 @@ def read(path: Path) -> list[str]:
 
 
 def typed(found: dict[str, Any], before: str = "") -> Iterator[str]:
-    """Fields and their values as one would type them after --set."""
+    """Yield fields and their values as a user would type them after --set."""
     for name, value in found.items():
         if isinstance(value, dict):
             yield from typed(value, f"{before}{name}.")

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
-    from jaxtyping import Float32, Int32, Int64, Integer, UInt8, UInt64
+    from jaxtyping import Float32, Float64, Int32, Int64, Integer, Shaped, UInt8, UInt64
 else:
 
     class Float32:
@@ -17,6 +17,6 @@ else:
         def __class_getitem__(cls, told: tuple[Any, str]) -> Any:
             return told[0]
 
-    Int32 = Int64 = Integer = UInt8 = UInt64 = Float32
+    Float64 = Int32 = Int64 = Integer = Shaped = UInt8 = UInt64 = Float32
 
-__all__ = ["Float32", "Int32", "Int64", "Integer", "UInt8", "UInt64"]
+__all__ = ["Float32", "Float64", "Int32", "Int64", "Integer", "Shaped", "UInt8", "UInt64"]

@@ -1,4 +1,4 @@
-"""Frozen dataclasses of numbers and words as JSON, and changed by name: a variant is a value, so is a run."""
+"""Convert frozen dataclasses of numbers and strings to and from JSON, and change their fields by name."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 def to_json(value: Any) -> dict[str, Any]:
-    """Numbers, words, lists and objects only."""
+    """Return the fields as plain JSON values."""
     return asdict(value)
 
 
 def from_json(kind: type[T], found: Any) -> T:
-    """The dataclass `kind` that `to_json` wrote; a wrong name or type is a ValueError in words."""
+    """Read a `kind` that `to_json` wrote; a wrong name or type is a ValueError."""
     if not isinstance(found, Mapping):
-        raise ValueError(f"found {found!r} where {kind.__name__} has a set of fields")
+        raise ValueError(f"found {found!r}; expected the fields of {kind.__name__}")
     known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
     for name in found:
         check_field(kind, name)
@@ -25,7 +25,7 @@ def from_json(kind: type[T], found: Any) -> T:
 
 
 def check_field(kind: type, name: str) -> None:
-    """Refuse a name that is no field of `kind`, and name the nearest."""
+    """Refuse a name that is not a field of `kind`, and suggest the nearest."""
     known = [field.name for field in fields(kind)]
     if name not in known:
         near = get_close_matches(str(name), known, n=1)
@@ -34,7 +34,7 @@ def check_field(kind: type, name: str) -> None:
 
 
 def change(value: T, name: str, text: str) -> T:
-    """Set one field, named as `optim.lr`, from text as a person types it."""
+    """Set one field, named like `optim.lr`, from typed text."""
     first, _, rest = name.partition(".")
     check_field(type(value), first)
     now = getattr(value, first)
@@ -65,8 +65,8 @@ def _parse(name: str, wanted: Any, now: Any, text: str) -> Any:
             case _:
                 return text
     except (ValueError, KeyError):
-        told = type(now).__name__
-        raise ValueError(f"{name} is {told} (now {now!r}), so it cannot become {text!r}") from None
+        kind = type(now).__name__
+        raise ValueError(f"{name} is {kind} (now {now!r}), so it cannot become {text!r}") from None
 
 
 def _value(name: str, wanted: Any, value: Any) -> Any:

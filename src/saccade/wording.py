@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 MISSING = "–"
 
@@ -21,6 +22,11 @@ def count(n: int, noun: str) -> str:
     """Return "1 picture" or "1,110 pictures"; "1 class" or "37 classes"; "2 patches"."""
     ending = "" if n == 1 else "es" if noun.endswith(("s", "tch")) else "s"
     return f"{n:,} {noun}{ending}"
+
+
+def amount(n: int, nouns: str) -> str:
+    """Return "1 image" or "1,110 images" from the noun in the plural."""
+    return f"{n:,} {nouns.removesuffix('s') if n == 1 else nouns}"
 
 
 def duration(seconds: float) -> str:
@@ -49,3 +55,17 @@ def trend(noun: str, values: Sequence[float], show: Callable[[float], str] = num
     if first == last:
         return f"{noun} begins and ends at {first}"
     return f"{noun} {'rises' if values[-1] > values[0] else 'falls'} from {first} to {last}"
+
+
+class Metric(NamedTuple):
+    """How a number of a task is called and shown: a column of results.csv, a curve, a cell of a table."""
+
+    title: str
+    format: str = "number"
+    """percent or number."""
+    better: str = "higher"
+    """higher or lower."""
+
+    def words(self, value: float) -> str:
+        """Return the value as a report shows it."""
+        return percent(value) if self.format == "percent" else number(value)

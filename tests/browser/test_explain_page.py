@@ -7,10 +7,9 @@ from chromium import browsing, chromium
 from terminal import NAMES, small
 
 import saccade
-from saccade.explain.describe import hottest
-from saccade.explain.explanation import Question
-from saccade.explain.page.page import page
-from saccade.explain.page.tell import story
+from saccade.explain.explanation import Question, hottest
+from saccade.explain.page.content import page_content
+from saccade.explain.page.page import render_page
 from saccade.explain.replay import moments
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine")
@@ -27,7 +26,7 @@ def told(module, **options):
     pixels = np.random.default_rng(1).integers(0, 256, (*size, 3), dtype=np.uint8)
     image = torch.from_numpy(saccade.Preprocess(size=size).normalise(pixels))[None]
     question = Question(**{"name": "photo.png", "method": "relevance", "quick": True, **options})
-    made, _ = story(module, image, pixels, NAMES.__getitem__, question, "small")
+    made, _ = page_content(module, image, pixels, NAMES.__getitem__, question, "small")
     return made, image
 
 
@@ -42,7 +41,7 @@ def vit(tmp_path_factory):
     module = small().module
     made, image = told(module)
     path = tmp_path_factory.mktemp("page") / "why.html"
-    path.write_text(page(made), encoding="utf-8")
+    path.write_text(render_page(made), encoding="utf-8")
     with torch.no_grad():
         attention = np.stack([moment.attention[0].numpy() for moment in moments(module, image)])
     return made, path, attention
@@ -72,7 +71,7 @@ def test_the_page_works_offline_and_nothing_is_refused(tab):
 
 def test_a_click_on_a_patch_shows_where_it_looks(tab, vit):
     made, _, attention = vit
-    step = float(made.gaze.scale.max())
+    step = float(made.attention.scale.max())
     agree(tab.run(ROWS.format("gaze")), attention[-1].mean(0)[0], step)
     tab.click("#gaze-stage .cell", 6)
     assert "the patch in row 2, column 3 looks most at" in tab.run(TEXT.format("gaze-told"))
@@ -84,7 +83,7 @@ def test_a_click_on_a_patch_shows_where_it_looks(tab, vit):
 
 def test_layer_and_head_are_chosen_with_pickers_and_with_the_small_maps(tab, vit):
     made, _, attention = vit
-    step = float(made.gaze.scale.max())
+    step = float(made.attention.scale.max())
     tab.click("input[name=head]", 3)
     agree(tab.run(ROWS.format("gaze")), attention[1, 2, 0], step)
     tab.run("document.getElementById('layer').focus()")
@@ -99,14 +98,14 @@ def test_the_keyboard_is_enough(tab, vit):
     made, _, attention = vit
     tab.run("document.querySelector('#gaze-stage [tabindex=\"0\"]').focus()")
     tab.press("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowLeft", "Enter")
-    agree(tab.run(ROWS.format("gaze")), attention[-1].mean(0)[1 + 4], float(made.gaze.scale.max()))
+    agree(tab.run(ROWS.format("gaze")), attention[-1].mean(0)[1 + 4], float(made.attention.scale.max()))
     label = tab.run("document.activeElement.getAttribute('aria-label')")
     assert label.startswith("row 2, column 1: ")
 
 
 def test_method_and_class_pickers_show_the_maps_of_the_api(tab, vit):
     made = vit[0]
-    ways = [way.name for way in made.ways]
+    ways = [way.name for way in made.results]
     for method in ("relevance", "gradient"):
         tab.click("input[name=method]", ways.index(method))
         for i, answer in enumerate(made.answers):
@@ -135,7 +134,7 @@ def test_a_cnn_has_maps_and_no_grid_to_ask(browser, tmp_path):
     module = saccade.create("resnet18_small_32", classes=5, image=16, width=4).eval()
     torch.nn.init.normal_(list(module.parameters())[-2], std=0.3)
     made, _ = told(module, method="gradient")
-    (tmp_path / "why.html").write_text(page(made), encoding="utf-8")
+    (tmp_path / "why.html").write_text(render_page(made), encoding="utf-8")
     tab = browser.open(tmp_path / "why.html")
     tab.wait(READY)
     assert tab.complaints == []

@@ -5,12 +5,12 @@ import pytest
 from chromium import browsing, chromium
 from spoken import speaker
 
-from saccade.explain.text.attention import read
-from saccade.explain.text.page import page as written
+from saccade.explain.text.attention import read_text
+from saccade.explain.text.page import render_page
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine")
-READING = read(speaker("transformer"), "the cat sat on the mat", "the dog ran to the log")
-LOOK = READING.looks[0]
+READING = read_text(speaker("transformer"), "the cat sat on the mat", "the dog ran to the log")
+LOOK = READING.maps[0]
 SHARES = (
     "Array.from(document.querySelectorAll('#alignment-columns .word'))"
     ".map((word) => Number(word.style.getPropertyValue('--share')))"
@@ -20,7 +20,7 @@ SHARES = (
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     place = tmp_path_factory.mktemp("reading")
-    (place / "page.html").write_text(written(READING, "run"), encoding="utf-8")
+    (place / "page.html").write_text(render_page(READING, "run"), encoding="utf-8")
     with browsing(place / "profile") as browser:
         yield browser.open(place / "page.html")
 

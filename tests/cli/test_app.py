@@ -11,7 +11,7 @@ import pytest
 from terminal import run
 
 from saccade import __version__, errors
-from saccade.cli import app as cli
+from saccade.cli import app
 
 OPTIONS = Path(__file__).with_name("options.txt")
 HEAVY = {
@@ -67,7 +67,7 @@ def listed():
     """Every option and argument of every command, a line each."""
     import typer.main
 
-    group = typer.main.get_command(cli.app)
+    group = typer.main.get_command(app.app)
     lines = [f"saccade {' '.join(param.opts)}" for param in group.params]
     for name, command in group.commands.items():
         lines += [f"saccade {name} {' '.join(param.opts)}" for param in command.params]
@@ -157,15 +157,15 @@ ENDS = [
     (errors.DataError("words"), 3, "words"),
     (errors.ModelError("words\nmore \x1b[31m"), 4, "words more \\x1b[31m"),
     (errors.ResourceError("words"), 5, "words"),
-    (MemoryError(), 5, "the machine has no memory left"),
+    (MemoryError(), 5, "the machine is out of memory"),
     (
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
         5,
-        "the machine has no memory left",
+        "the machine is out of memory",
     ),
     (OSError(28, "No space left on device"), 5, "no space is left"),
-    (KeyError("x"), 70, "this is a fault of saccade (KeyError: 'x')"),
-    (ZeroDivisionError(), 70, "this is a fault of saccade (ZeroDivisionError: ZeroDivisionError)"),
+    (KeyError("x"), 70, "this is a bug in saccade (KeyError: 'x')"),
+    (ZeroDivisionError(), 70, "this is a bug in saccade (ZeroDivisionError: ZeroDivisionError)"),
 ]
 
 

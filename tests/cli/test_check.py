@@ -27,12 +27,12 @@ def test_sound_pictures_leave_with_0(tmp_path, capsys):
     tree(tmp_path, {"train/a": 3, "train/b": 2, "val/a": 1, "val/b": 1})
     code, out, err = checked(capsys, tmp_path)
     assert code == 0
-    assert err == "class folders: 7 pictures of 2 classes (train 5, val 2)\n"
+    assert err == "class folders: 7 images of 2 classes (train 5, val 2)\n"
     lines = out.splitlines()
     assert lines[0].split() == ["class", "train", "val", "unreadable"]
     assert lines[1].split() == ["a", "3", "1", "0"]
     assert lines[3].split() == ["all", "5", "2", "0"]
-    assert lines[-1] == "nothing is wrong with them"
+    assert lines[-1] == "no problems found"
 
 
 def test_findings_leave_with_1_and_are_named(tmp_path, capsys):
@@ -41,11 +41,11 @@ def test_findings_leave_with_1_and_are_named(tmp_path, capsys):
     (tmp_path / "val" / "b" / "x.png").write_bytes((tmp_path / "train" / "a" / "0.png").read_bytes())
     code, out, _ = checked(capsys, tmp_path)
     assert code == 1
-    assert "  train: train/b/bad.jpg is not a picture: an HTML page saved as .jpg" in out
+    assert "  train: train/b/bad.jpg is not an image: an HTML page saved as .jpg" in out
     assert "  train/a/0.png (train, a) = val/b/x.png (val, b)" in out
-    assert "1 class folder without a picture left out: train/c" in out
+    assert "1 class folder without an image left out: train/c" in out
     assert out.splitlines()[-1] == (
-        "found: 1 unreadable picture, 1 contradiction, 1 leak between splits, 1 note"
+        "found: 1 unreadable image, 1 contradiction, 1 leak between splits, 1 note"
     )
 
 
@@ -56,7 +56,7 @@ def test_json_holds_everything(tmp_path, capsys):
     code, out, _ = checked(capsys, tmp_path, as_json=True, quick=True)
     report = json.loads(out)
     assert code == 1
-    assert report["told"] == "class folders: 32 pictures of 2 classes"
+    assert report["told"] == "class folders: 32 images of 2 classes"
     assert len(report["unreadable"]) == 30
     assert report["full"] is False
     _, out, _ = checked(capsys, tmp_path)
@@ -74,7 +74,7 @@ def test_unusable_data_is_an_error_with_exit_code_3(tmp_path, capsys):
 def test_many_classes_are_cut_in_the_middle(tmp_path, capsys):
     tree(tmp_path, {f"c{i:03}": 1 for i in range(100)})
     _, out, _ = checked(capsys, tmp_path)
-    assert "(60 classes of middling size are not shown; --json lists them)" in out
+    assert "(60 medium-sized classes omitted; --json lists them all)" in out
 
 
 @pytest.fixture(scope="module")
@@ -94,15 +94,15 @@ def test_the_page_is_written_beside_the_report(tmp_path, capsys):
     page = (tmp_path / "check.html").read_text(encoding="utf-8")
     assert "&lt;script&gt;x&lt;" in page
     assert "<script" not in page
-    assert "nothing is wrong with them" in page
+    assert "no problems found" in page
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("nowhere/check.html", "there is no folder"),
+        ("nowhere/check.html", "nowhere does not exist"),
         ("p", "a folder; expected the name of a file in it"),
-        ("p/a/0.png", "exists and is no page of `saccade check`, so it is not replaced"),
+        ("p/a/0.png", "exists and is not a page of `saccade check`, so it is not replaced"),
     ],
 )
 def test_a_page_that_cannot_be_written_is_refused_before_the_work(tmp_path, name, told):
@@ -120,10 +120,10 @@ def test_a_run_names_suspected_labels_in_words_in_json_and_on_the_page(place, tm
     data, run, wrong = place
     code, out, _ = checked(capsys, data, run=run, html=tmp_path / "check.html")
     assert code == 0, "a suspicion is a question to a person, and no finding"
-    assert re.search(r"\d suspected labels? among the \d+ pictures that the model did not learn from\n", out)
-    assert "that the model learnt from (a model rarely doubts what it has learnt by heart" in out
+    assert re.search(r"\d suspected labels? among the \d+ images that the model was not trained on\n", out)
+    assert "that the model was trained on (a model memorises its training labels" in out
     assert re.search(r"^found: \d suspected labels$", out.splitlines()[-1])
-    assert out.count("  picture ") == 2
+    assert out.count("  image ") == 2
     _, out, _ = checked(capsys, data, run=run, as_json=True)
     told = json.loads(out)["suspicion"]
     assert sum(told["judged"].values()) == 120
@@ -144,4 +144,4 @@ def test_a_run_of_other_classes_is_one_sentence(place, tmp_path):
     assert "have 2 classes that" in done.err.splitlines()[-1]
     done = saccade("check", place[0], "--run", tmp_path / "p")
     assert (done.code, done.out) == (2, "")
-    assert "is no run folder (it has no recipe.json)" in done.err
+    assert "is not a run folder (it has no recipe.json)" in done.err

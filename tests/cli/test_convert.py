@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from saccade.api.models import load
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
-from saccade.weights.formats.tensors import tensors
+from saccade.weights.formats.tensors import read_tensors
 
 TANH = BlockStyle(gelu="tanh", eps=1e-6)
 
@@ -68,7 +68,7 @@ def test_a_layout_whose_readers_would_compute_otherwise_is_refused_and_leaves_no
     small(block=style).save(tmp_path / "first")
     done = run("convert", tmp_path / "first", "--out", tmp_path / "deep" / "last", "--to", to)
     assert done.code == 2
-    assert "would answer wrongly there; write it in another layout" in done.err
+    assert "would answer wrongly there; write it as " in done.err
     assert not (tmp_path / "deep" / "last").exists()
 
 
@@ -80,7 +80,7 @@ def saved(model, tmp_path, name, content, legacy):
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 @pytest.mark.parametrize("ending", ["pt", "pth", "bin"])
 def test_a_torch_checkpoint_is_read_in_the_restricted_process(timm, ending, legacy, tmp_path):
-    weights = dict(tensors(timm))
+    weights = dict(read_tensors(timm))
     shutil.copy(timm / "config.json", tmp_path)
     path = saved(timm, tmp_path, f"model.{ending}", weights, legacy)
     done = run("convert", path, "--out", tmp_path / "out")
@@ -91,7 +91,7 @@ def test_a_torch_checkpoint_is_read_in_the_restricted_process(timm, ending, lega
 
 def test_the_weights_are_found_inside_of_a_training_checkpoint_and_the_rest_is_left_out(timm, tmp_path):
     content = {
-        "model": dict(tensors(timm)),
+        "model": dict(read_tensors(timm)),
         "optimizer": {"state": {0: {"step": torch.tensor(3.0)}}},
         "epoch": 300,
         "args": argparse.Namespace(lr=1e-3, model="vit"),
@@ -108,7 +108,7 @@ def test_a_folder_with_one_pickle_is_converted_too(timm, tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     shutil.copy(timm / "config.json", folder)
-    saved(timm, folder, "pytorch_model.bin", dict(tensors(timm)), False)
+    saved(timm, folder, "pytorch_model.bin", dict(read_tensors(timm)), False)
     refused = run("predict", folder, "x.png")
     assert refused.code == 4
     assert f"run `saccade convert {folder / 'pytorch_model.bin'}" in refused.err
@@ -120,7 +120,7 @@ def test_a_pickle_that_holds_no_vit_is_refused_under_its_own_name(tmp_path):
     path = saved(None, tmp_path, "words.pt", {"a": torch.zeros(3), "b": torch.zeros(2, 2)}, False)
     done = run("convert", path, "--out", tmp_path / "out")
     assert done.code == 4
-    assert done.err.splitlines()[-1].startswith(f"error: {path} holds no Vision Transformer known here")
+    assert done.err.splitlines()[-1].startswith(f"error: {path} does not hold a known Vision Transformer")
     assert not (tmp_path / "out").exists()
 
 
@@ -152,7 +152,7 @@ def test_a_place_that_cannot_be_written_is_told_in_words(timm, where, tmp_path, 
 
 def test_the_checkpoint_and_its_folder_are_left_as_they_were(timm, tmp_path):
     folder = shutil.copytree(timm, tmp_path / "source")
-    saved(timm, folder, "more.pth", dict(tensors(timm)), False)
+    saved(timm, folder, "more.pth", dict(read_tensors(timm)), False)
     before = {p: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest()) for p in folder.iterdir()}
     for i, name in enumerate(("", "model.safetensors", "more.pth")):
         assert run("convert", folder / name, "--out", tmp_path / f"{i}", "--image", "64").code == 0
@@ -236,21 +236,21 @@ WRONG = [
     (["--image", "1x2x3"], "the image size is '1x2x3'"),
     (["--image", "9" * 30], "the image size is '999"),
     (["--image", "\N{ARABIC-INDIC DIGIT THREE}2"], "the image size is"),
-    (["--image", "33"], "a picture of 33x33 pixels is not a whole number of 8-pixel patches"),
+    (["--image", "33"], "an image of 33x33 pixels is not a whole number of 8-pixel patches"),
     (["--image", "4"], "image is 4; expected a number from 8 to 16384"),
     (["--patch", "0"], "patch is 0; expected a number from 1 to 1024"),
     (["--patch", "-8"], "patch is -8; expected a number from 1 to 1024"),
     (["--patch", "x"], "invalid value for '--patch'"),
-    (["--patch", "5"], "a picture of 32x32 pixels is not a whole number of 5-pixel patches"),
+    (["--patch", "5"], "an image of 32x32 pixels is not a whole number of 5-pixel patches"),
     (["--normalise", "none"], "normalise is 'none'; expected half, imagenet, or 3 means and 3 deviations"),
     (["--normalise", "1,2,3"], "normalise is '1,2,3'"),
     (["--normalise", "0,0,0,0,0,0"], "std is (0.0, 0.0, 0.0); expected 3 finite numbers"),
     (["--normalise", "nan,0,0,1,1,1"], "mean is (nan, 0.0, 0.0); expected 3 finite numbers"),
     (["--labels", "nowhere.txt"], "there is no file of labels at 'nowhere.txt'"),
-    (["--labels", "three.txt"], "3 labels for 5 classes; give one a class"),
-    (["--labels", "latin.txt"], "latin.txt is not UTF-8 text; expected one label a line"),
+    (["--labels", "three.txt"], "3 labels for 5 classes; give one for each"),
+    (["--labels", "latin.txt"], "latin.txt is not UTF-8 text; expected one label per line"),
     (["--labels", "."], "there is no file of labels at '.'"),
-    (["--out", ""], "the folder to write is '.'; expected one with a name of its own"),
+    (["--out", ""], "the folder to write is '.'; expected a folder with a name"),
     (["--nonsense"], "no such option: --nonsense"),
 ]
 
@@ -283,6 +283,6 @@ def test_a_hybrid_keeps_its_patch(tmp_path):
     )
     done = run("convert", tmp_path / "hybrid", "--out", tmp_path / "out", "--patch", "32")
     assert done.code == 2
-    assert "they stay 16 pixels, asked was 32" in done.err
+    assert "it stays 16, and 32 was given" in done.err
     assert run("convert", tmp_path / "hybrid", "--out", tmp_path / "out", "--image", "96x64").code == 0
     assert load(tmp_path / "out").module.config.grid == (6, 4)

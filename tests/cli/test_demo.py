@@ -27,7 +27,7 @@ def test_the_demo_goes_from_pictures_to_a_report_and_never_overwrites(tmp_path):
 @pytest.mark.slow
 def test_the_demo_learns_the_digits(tmp_path):
     done = run("demo", "--out", tmp_path / "x")
-    told = next(line for line in done.err.splitlines() if line.startswith("   right "))
+    told = next(line for line in done.err.splitlines() if line.startswith("   accuracy "))
     assert float(told.split()[1].rstrip("%")) >= 97
 
 
@@ -35,9 +35,9 @@ def test_the_demo_learns_the_digits(tmp_path):
     ("words", "told"),
     [
         (["--epochs", "0"], "epochs is 0; expected a number from 1 to 10000"),
-        (["--out", ""], "the folder to write is '.'; expected one with a name of its own"),
-        (["--out", "/"], "the folder to write is '/'; expected one with a name of its own"),
-        (["--out", "/dev/null/x"], "/dev/null/x cannot be made (Not a directory); choose another place"),
+        (["--out", ""], "the folder to write is '.'; expected a folder with a name"),
+        (["--out", "/"], "the folder to write is '/'; expected a folder with a name"),
+        (["--out", "/dev/null/x"], "/dev/null/x cannot be made (Not a directory); choose another folder"),
     ],
 )
 def test_a_demo_that_cannot_be_saved_is_refused_before_it_trains(words, told):

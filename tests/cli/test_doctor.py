@@ -8,7 +8,7 @@ import pytest
 import torch
 from terminal import picture, run, small
 
-from saccade.weights.formats.tensors import tensors, write_safetensors
+from saccade.weights.formats.tensors import read_tensors, write_safetensors
 
 
 def edited(folder, file, place, value):
@@ -67,7 +67,7 @@ def test_a_changed_setting_is_named_by_the_kept_answer(model, name, tmp_path):
 
 def test_one_changed_weight_is_named_by_the_kept_answer(model, tmp_path):
     copy = shutil.copytree(model, tmp_path / "copy")
-    weights = {name: tensor.clone() for name, tensor in tensors(copy).items()}
+    weights = {name: tensor.clone() for name, tensor in read_tensors(copy).items()}
     weights["head.weight"][4, 4] += 0.1
     write_safetensors(copy / "model.safetensors", weights)
     code, found = rows(copy)
@@ -91,7 +91,7 @@ def test_pictures_that_cannot_be_read_are_left_out(model, tmp_path):
         picture(folder / f"{i}.png", i)
     code, found = rows(model, "--pictures", folder)
     assert code == 0
-    assert "from 9 pictures" in found["normalisation"][1]
+    assert "from 9 images" in found["normalisation"][1]
 
 
 def test_a_model_without_a_head_is_examined(tmp_path):

@@ -10,7 +10,8 @@ from terminal import picture, run, small
 from trees import picture as noise
 from trees import state, tree
 
-from saccade.api.models import load, train
+from saccade.api.models import load
+from saccade.api.train import train
 
 FILES = {"features.safetensors", "map.html", "map.json", "map.png", "pictures.csv", "report.json"}
 
@@ -28,7 +29,7 @@ def test_a_folder_is_written_with_vectors_names_and_a_map(model, data, tmp_path)
     made = tmp_path / "runs" / "embed-data"
     assert {path.name for path in made.iterdir()} == FILES
     assert "k nearest neighbours" in done.out
-    assert "map: PCA of 16 pictures" in done.out
+    assert "map: PCA of 16 images" in done.out
     assert done.err.splitlines()[-1] == "map: runs/embed-data/map.html"
     rows = list(csv.DictReader((made / "pictures.csv").read_text().splitlines()))
     held = load_file(made / "features.safetensors")
@@ -84,7 +85,7 @@ def test_equal_pictures_are_told_to_be_copies_on_one_place(model, tmp_path, monk
     told = json.loads(done.out)
     assert done.code == 0
     assert len(told["copies"]) == 15
-    assert "all 6 vectors are the same, so they share one place" in told["notes"]
+    assert "all 6 vectors are equal, so they share one point" in told["notes"]
 
 
 def test_a_query_lists_the_nearest_and_writes_no_folder(model, data, tmp_path):
@@ -98,7 +99,7 @@ def test_a_query_lists_the_nearest_and_writes_no_folder(model, data, tmp_path):
     assert len(told["nearest"]) == 3
     assert not (tmp_path / "runs" / "embed-data").exists()
     table = run("embed", model, data, "--query", asked, "--query", "cat/0.png").out.splitlines()
-    assert table[0].split() == ["query", "distance", "picture"]
+    assert table[0].split() == ["query", "distance", "image"]
     assert len(table) == 11
     assert "dog/3.png" in table[1]
 
@@ -146,18 +147,18 @@ def test_a_picture_that_cannot_be_read_is_named_and_the_rest_is_done(model, data
     done = run("embed", model, data, "--map", "pca", "--json")
     assert done.code == 1
     assert json.loads(done.out)["unread"] == ["cat/cut.png"]
-    assert done.err.splitlines()[-1] == "1 picture could not be read: cat/cut.png"
+    assert done.err.splitlines()[-1] == "1 image could not be read: cat/cut.png"
 
 
 def test_splits_are_scored_apart_and_one_can_be_chosen(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tree(tmp_path / "data", {"train/cat": 6, "train/dog": 6, "val/cat": 3, "val/dog": 3})
     told = json.loads(run("embed", model, "data", "--map", "pca", "--json").out)
-    assert told["scored"] == "val and test pictures by train pictures"
+    assert told["scored"] == "val and test images against train images"
     assert told["scores"]["chance"] == 0.5
     told = json.loads(run("embed", model, "data", "--map", "pca", "--json", "--split", "val").out)
     assert told["pictures"] == 6
-    assert told["scored"] == "each picture left out in turn"
+    assert told["scored"] == "leave one out"
 
 
 def test_a_model_without_a_head_has_vectors_too(data, tmp_path):
@@ -169,12 +170,12 @@ def test_pictures_that_a_run_learnt_from_are_parted_as_the_run_did(tmp_path, mon
     data = tree(tmp_path / "data", {"cat": 12, "dog": 12})
     made = train(data, model="vit_xs4_8", out="runs/mine", quiet=True, budget__epochs=1, workers=0)
     done = run("embed", made.folder, data, "--map", "pca", "--json")
-    assert "note: parted into train and val as the run was" in done.err
-    assert json.loads(done.out)["scored"] == "val and test pictures by train pictures"
+    assert "note: split into train and val as in the run" in done.err
+    assert json.loads(done.out)["scored"] == "val and test images against train images"
     (data / "cat" / "new.png").write_bytes(noise(999))
     done = run("embed", made.folder, data, "--map", "pca", "--json")
-    assert "parted" not in done.err
-    assert json.loads(done.out)["scored"] == "each picture left out in turn"
+    assert "split into" not in done.err
+    assert json.loads(done.out)["scored"] == "leave one out"
 
 
 def test_help_names_the_maps_without_torch():

@@ -46,7 +46,7 @@ def test_the_same_numbers_in_python_on_the_screen_in_json_and_in_the_page(model,
     assert one["alt"] == told["alt"]
     head, row = done.out.splitlines()
     assert re.split(r"  +", head)[1:] == [
-        *("answer", "sure", "method", "where", "hottest tenth", "gain", "is this true?"),
+        *("answer", "confidence", "method", "where", "top-10% share", "gain", "faithful?"),
     ]
     assert f"{python.probability:.1%}" in row
     assert f"{told['tenth']:.0%}" in row
@@ -83,7 +83,7 @@ def test_without_wishes_pictures_and_numbers_go_to_a_folder_of_their_own(model, 
     for name in ("explained", "explained-2"):
         done = run("explain", model, photo, "--quick")
         assert done.code == 0
-        assert f"pictures and numbers: {name}" in done.err
+        assert f"images and numbers: {name}" in done.err
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["photo.json", "photo.png"]
         assert "not measured" in done.out
 
@@ -162,12 +162,11 @@ def test_inside_shows_what_the_model_has_learnt(model, photo, tmp_path):
 def test_only_inside_can_do_without_pictures(model, tmp_path):
     done = run("explain", model, "--inside", "--out", tmp_path / "out")
     assert (done.code, done.out) == (0, ""), done.err
-    assert "No picture was given" in (tmp_path / "out" / "inside" / "inside.html").read_text()
+    assert "No images were given" in (tmp_path / "out" / "inside" / "inside.html").read_text()
     done = run("explain", model)
     assert (done.code, done.out) == (2, "")
     assert (
-        done.err
-        == "error: no picture was given; expected files, folders or -; only --inside can do without\n"
+        done.err == "error: no image was given; expected files, folders or -; only --inside works without\n"
     )
 
 
@@ -176,12 +175,12 @@ def test_a_picture_that_cannot_be_read_does_not_stop_the_others(model, photo, tm
     bad.write_bytes(b"no picture")
     done = run("explain", model, bad, photo, "--quick", "--out", tmp_path / "out")
     assert done.code == 1
-    assert "bad.jpg is not a picture" in done.err
-    assert done.err.endswith("1 of 2 pictures could not be read\n")
+    assert "bad.jpg is not an image" in done.err
+    assert done.err.endswith("1 of 2 images could not be read\n")
     assert "(not read)" in done.out.splitlines()[1]
     assert (tmp_path / "out" / "photo.json").is_file()
     told = json.loads(run("explain", model, bad, photo, "--quick", "--json").out)
-    assert "is not a picture" in told[0]["error"]
+    assert "is not an image" in told[0]["error"]
     assert run("explain", model, bad, "--all").code == 3
     assert run("explain", model, bad, "--quick", "--out", tmp_path / "nothing").code == 1
     assert not (tmp_path / "nothing").exists()
@@ -200,7 +199,7 @@ def test_a_cnn_is_explained_by_gradcam_and_has_a_page_without_attention(cnn, pho
     ("words", "told"),
     [
         (["--method", "relevnce"], "the method is 'relevnce', which is not known; did you mean 'relevance'?"),
-        (["--target", "dgo"], "the target is 'dgo', which is no label of this model; did you mean 'dog'?"),
+        (["--target", "dgo"], "the target is 'dgo', which is not a label of this model; did you mean 'dog'?"),
         (["--target", "9"], "the target is class 9; expected a number from 0 to 4"),
         (["--count", "-1"], "count is -1; expected a number from 0"),
         (["--masks", "x"], "--masks was given without --all"),
@@ -236,7 +235,7 @@ def test_nothing_is_overwritten(model, photo, tmp_path):
     assert "why.html exists; nothing was written" in done.err
     done = run("explain", model, photo, photo, "--html", tmp_path / "both.html")
     assert done.code == 2
-    assert "2 pictures were given, and" in done.err
+    assert "2 images were given, and" in done.err
 
 
 def test_a_model_without_a_head_has_nothing_to_explain(model, photo, tmp_path):

@@ -3,9 +3,12 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+from time import sleep
 
 import pytest
 from terminal import picture, run, small
@@ -94,7 +97,7 @@ def test_an_unreadable_picture_does_not_stop_the_others(model, tmp_path):
     naming = [line for line in done.err.splitlines() if str(bad) in line]
     assert len(naming) == 1
     assert naming[0].startswith("error: ")
-    assert done.err.splitlines()[-1] == "1 of 3 pictures could not be read"
+    assert done.err.splitlines()[-1] == "1 of 3 images could not be read"
     table = run("predict", model, good[0], bad, good[1])
     assert sum("(not read)" in line for line in table.out.splitlines()) == 1
     rows = list(csv.DictReader(io.StringIO(run("predict", model, bad, "--csv").out)))
@@ -104,20 +107,20 @@ def test_an_unreadable_picture_does_not_stop_the_others(model, tmp_path):
 def test_a_missing_picture_is_told_in_words(model, tmp_path):
     done = run("predict", model, tmp_path / "none.png")
     assert done.code == 1
-    assert f"there is no file {tmp_path / 'none.png'}; expected a picture; check the path" in done.err
+    assert f"there is no file {tmp_path / 'none.png'}; expected an image; check the path" in done.err
 
 
 def test_an_empty_folder_is_refused(model, tmp_path):
     (tmp_path / "empty").mkdir()
     done = run("predict", model, tmp_path / "empty")
     assert (done.code, done.out) == (3, "")
-    assert "holds no pictures (looked for .apng, .bmp" in done.err
+    assert "contains no images; expected JPEG, PNG" in done.err
 
 
 def test_an_empty_name_does_not_mean_the_whole_current_folder(model):
     done = run("predict", model, "")
     assert done.code == 2
-    assert "the name of a picture is empty" in done.err
+    assert "the name of an image is empty" in done.err
     assert run("predict", "", "x.png").code == 4
 
 
@@ -142,11 +145,6 @@ def test_a_slip_in_a_local_name_suggests_the_right_one_and_asks_no_hub(model, ph
     assert run("predict", "runs/pets", photo).code == 0
 
 
-def test_json_and_csv_together_are_refused(model, photo):
-    done = run("predict", model, photo, "--json", "--csv")
-    assert (done.code, done.err) == (2, "error: --json and --csv were both given; choose one\n")
-
-
 def test_a_model_without_a_head_is_refused_before_any_picture(photo, tmp_path):
     folder = small(classes=0).save(tmp_path / "headless")
     for engine in ((), ("--engine", "eager"), ("--engine", "onnx"), ("--engine", "auto")):
@@ -165,7 +163,7 @@ def test_labels_with_escapes_or_markup_are_shown_harmlessly(photo, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     config["id2label"] = {str(i): label for i, label in enumerate(EVIL)}
     (folder / "config.json").write_text(json.dumps(config))
-    shown = {"\N{REPLACEMENT CHARACTER}[31mred\N{REPLACEMENT CHARACTER}[0m", "two lines", *EVIL[1:3], EVIL[4]}
+    shown = {r"\x1b[31mred\x1b[0m", "two lines", *EVIL[1:3], EVIL[4]}
     for style in ((), ("--csv",), ("--json",)):
         done = run("predict", folder, photo, *style)
         assert done.code == 0
@@ -236,6 +234,88 @@ def test_a_full_disk_behind_stdout_is_told_with_its_own_exit_code():
     assert done.returncode == 5
     assert done.stderr.startswith("error: no space is left to write the output")
     assert done.stderr.count("\n") == 1
+
+
+def test_json_lines_are_the_elements_of_the_json_list(model, tmp_path):
+    for i in range(20):
+        picture(tmp_path / f"{i:02}.png", i)
+    (tmp_path / "05.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    lines = run("predict", model, tmp_path, "--jsonl", "--top", "2")
+    assert lines.code == 1
+    found = [json.loads(line) for line in lines.out.splitlines()]
+    whole = run("predict", model, tmp_path, "--json", "--top", "2").out
+    assert found == json.loads(whole)
+    assert whole == json.dumps(found, indent=2) + "\n"
+    assert [i for i, each in enumerate(found) if "error" in each] == [5]
+
+
+@pytest.mark.parametrize("pair", [("--json", "--csv"), ("--jsonl", "--csv"), ("--json", "--jsonl")])
+def test_one_format_only(model, photo, pair):
+    done = run("predict", model, photo, *pair)
+    assert (done.code, done.err) == (2, f"error: {pair[0]} and {pair[1]} were both given; choose one\n")
+
+
+def test_images_are_found_by_content_as_train_finds_them(model, tmp_path):
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name in ("scan", "photo.dat", "plain.png", ".hidden.png", "Thumbs.db"):
+        picture(folder / name)
+    for name in ("notes.txt", "movie.dat"):
+        (folder / name).write_text("no image")
+    (folder / "back").symlink_to(folder)
+    (folder / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    done = run("predict", model, folder, "--json")
+    names = [os.path.basename(one["picture"]) for one in json.loads(done.out)]
+    assert names == ["phone.heic", "photo.dat", "plain.png", "scan"]
+    assert "phone.heic is a HEIC image; expected JPEG" in done.err
+    assert f"note: 2 other files skipped: {folder / 'movie.dat'}, {folder / 'notes.txt'}\n" in done.err
+    assert done.code == 1
+
+
+def test_many_images_are_answered_as_each_alone(model, tmp_path):
+    paths = [picture(tmp_path / f"{i:02}.png", i) for i in range(30)]
+    rows = list(csv.DictReader(io.StringIO(run("predict", model, tmp_path, "--csv").out)))
+    assert [row["picture"] for row in rows[::5]] == list(map(str, paths))
+    network = load(model)
+    alone = [p for path in paths for p in network.predict(path)]
+    assert [row["label"] for row in rows] == [p.label for p in alone]
+    assert [float(row["score"]) for row in rows] == pytest.approx([p.score for p in alone], abs=1e-5)
+
+
+def test_a_long_table_is_printed_in_blocks_with_equal_columns(model, tmp_path, monkeypatch):
+    from saccade.cli import predict
+
+    paths = [picture(tmp_path / f"{'long' * (i < 4)}{i}.png", i) for i in range(12)]
+    whole = run("predict", model, *paths, "--top", "2").out
+    monkeypatch.setattr(predict, "BLOCK", 9)
+    assert run("predict", model, *paths, "--top", "2").out == whole
+
+
+def test_ctrl_c_keeps_every_answer_so_far(model, tmp_path):
+    path = picture(tmp_path / "a.png")
+    for form in ("--csv", "--jsonl", "--json"):
+        words = [sys.executable, "-m", "saccade", "predict", model, *[path] * 20_000, form, "--top", "1"]
+        written = tmp_path / f"out{form}"
+        with (
+            written.open("wb") as file,
+            subprocess.Popen(words, stdout=file, stderr=subprocess.PIPE, text=True) as process,
+        ):
+            while written.stat().st_size < 1000 and process.poll() is None:
+                sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        out = written.read_text()
+        assert process.returncode == 130, err
+        assert "Traceback" not in err
+        found = {
+            "--csv": lambda text: text.splitlines()[1:],
+            "--jsonl": lambda text: [json.loads(line) for line in text.splitlines()],
+            "--json": json.loads,
+        }[form](out)
+        assert 5 < len(found) < 20_000
+        assert out.endswith("\n")
+        (count,) = re.findall(r"interrupted: ([\d,]+) images answered\n", err)
+        assert 0 <= len(found) - int(count.replace(",", "")) <= 1  # the signal may come before it is counted
 
 
 @pytest.fixture(scope="module")

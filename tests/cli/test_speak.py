@@ -10,9 +10,9 @@ from terminal import run
 import saccade
 from saccade.errors import ModelError, UsageError
 from saccade.models.text.decoding import Marks, beam, greedy
-from saccade.text.generate import Manner, completions, fillings, translations
+from saccade.text.generate import Decoding, completions, fillings, translations
+from saccade.text.model import TextFolder, save_text
 from saccade.text.vocabulary import learn
-from saccade.weights.load_text import Spoken, write
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def one(text):
 def test_texts_are_translated_in_batches_as_one_by_one(kind):
     made = speaker(kind)
     texts = ["the cat sat on the mat", "the dog", "log", "ran to the log and sat"]
-    together = translations(made.module, WORDS, WORDS, texts, Manner(most=8), batch=3)
+    together = translations(made.module, WORDS, WORDS, texts, Decoding(most=8), batch=3)
     marks = Marks(bos=WORDS.bos, eos=WORDS.eos, pad=WORDS.pad)
     for text, (found,) in zip(texts, together, strict=True):
         (alone,) = greedy(made.module, one(text), None, marks, 8)
@@ -61,9 +61,9 @@ def test_the_same_seed_writes_the_same_text_and_batches_do_not_matter(models):
     assert first == again != other
     assert first.startswith("the cat")
     texts = ["the cat sat on", "the"]
-    many = completions(speaker("gpt").module, WORDS, texts, Manner(most=5))
+    many = completions(speaker("gpt").module, WORDS, texts, Decoding(most=5))
     for text, (found,) in zip(texts, many, strict=True):
-        assert found.text == completions(speaker("gpt").module, WORDS, [text], Manner(most=5))[0][0].text
+        assert found.text == completions(speaker("gpt").module, WORDS, [text], Decoding(most=5))[0][0].text
 
 
 def test_several_continuations_differ_and_json_has_the_new_words_alone(models):
@@ -79,7 +79,7 @@ def test_several_continuations_differ_and_json_has_the_new_words_alone(models):
 
 
 def test_a_text_is_drawn_by_its_seed_alone_whatever_stands_beside_it_and_how_many_are_asked_for():
-    module, how = speaker("gpt").module, Manner(most=6, temperature=1.0, seed=3)
+    module, how = speaker("gpt").module, Decoding(most=6, temperature=1.0, seed=3)
     ((alone,),) = completions(module, WORDS, ["the cat"], how)
     beside = completions(module, WORDS, ["the dog sat", "the cat"], how)
     assert beside[1][0].text == alone.text
@@ -90,7 +90,7 @@ def test_a_text_is_drawn_by_its_seed_alone_whatever_stands_beside_it_and_how_man
 
 def test_a_space_at_the_end_belongs_to_the_next_word(models):
     texts = ["the cat", "the cat "]
-    (plain,), (spaced,) = completions(speaker("gpt").module, WORDS, texts, Manner(most=5))
+    (plain,), (spaced,) = completions(speaker("gpt").module, WORDS, texts, Decoding(most=5))
     assert "the cat" + plain.text == "the cat " + spaced.text or not plain.text.startswith(" ")
 
 
@@ -127,7 +127,7 @@ def test_holes_are_filled_in_batches_as_one_by_one():
 
 def test_the_table_names_each_text_and_hole_once(models):
     lines = run("fill", models["bert"], "the [MASK] [MASK]", "--top", "2").out.splitlines()
-    assert lines[0].split() == ["text", "hole", "sure", "word"]
+    assert lines[0].split() == ["text", "mask", "probability", "word"]
     assert len(lines) == 5
     assert lines[1].startswith("the [MASK] [MASK]")
 
@@ -141,9 +141,9 @@ def test_a_guess_that_is_but_a_space_is_shown_by_a_sign(models):
 @pytest.mark.parametrize(
     ("verb", "kind", "words", "code"),
     [
-        ("translate", "gpt", "a GPT cannot translate; ask it to complete", 4),
-        ("complete", "bert", "a BERT cannot complete; ask it to fill", 4),
-        ("fill", "seq2seq", "a Seq2Seq cannot fill; ask it to translate", 4),
+        ("translate", "gpt", "a GPT cannot translate; it can complete", 4),
+        ("complete", "bert", "a BERT cannot complete; it can fill", 4),
+        ("fill", "seq2seq", "a Seq2Seq cannot fill; it can translate", 4),
     ],
 )
 def test_a_question_that_is_not_the_models_is_refused(verb, kind, words, code, models):
@@ -157,20 +157,20 @@ def test_a_question_that_is_not_the_models_is_refused(verb, kind, words, code, m
 def test_a_model_of_pictures_is_refused_by_the_commands_of_text(verb, model):
     done = run(verb, model, "the [MASK]")
     assert (done.code, done.out, done.err.count("\n")) == (4, "", 1)
-    assert "is a model of pictures; expected one of text" in done.err
+    assert "is an image model; expected a text model" in done.err
 
 
 @pytest.mark.parametrize("verb", ["predict", "doctor"])
 def test_a_model_of_text_is_refused_by_the_commands_of_pictures(verb, models, photo):
     done = run(verb, models["gpt"], *(() if verb == "doctor" else (photo,)))
     assert (done.code, done.out, done.err.count("\n")) == (4, "", 1)
-    assert "is a model of text (task language); expected one of pictures" in done.err
+    assert "is a text model (task language); expected an image model" in done.err
 
 
 @pytest.mark.parametrize(
     ("words", "told", "code"),
     [
-        (("translate", "transformer", ""), "the text is empty; expected at least a word", 2),
+        (("translate", "transformer", ""), "the text is empty; expected at least one word", 2),
         (("translate", "transformer", "a", " "), "text 2 of 2 is empty", 2),
         (("translate", "transformer", "the cat " * 1500), "tokens, but the model takes 2,048", 2),
         (("translate", "transformer", "a", "--best", "2"), "best is 2, but 1 beams find 1 at most", 2),
@@ -180,7 +180,7 @@ def test_a_model_of_text_is_refused_by_the_commands_of_pictures(verb, models, ph
             2,
         ),
         (("fill", "bert", "the cat"), "'the cat' has no [MASK]; write [MASK]", 2),
-        (("fill", "bert", "the [MASK] " * 20), "tokens, but the model takes 16; give it in parts", 2),
+        (("fill", "bert", "the [MASK] " * 20), "tokens, but the model takes 16; split it", 2),
         (("complete", "gpt", "a", "--beams", "2", "--temperature", "1"), "beam search draws nothing", 2),
         (("complete", "gpt", "a", "--top-p", "2"), "top_p is 2", 2),
         (
@@ -189,7 +189,7 @@ def test_a_model_of_text_is_refused_by_the_commands_of_pictures(verb, models, ph
             2,
         ),
         (("complete", "gpt", "a", "--count", "3", "--beams", "2"), "with 2 beams, count is 3; expected", 2),
-        (("translate", "transformer", "Ein \udcff"), "letter 5 of a text is not UTF-8", 2),
+        (("translate", "transformer", "Ein \udcff"), "character 5 of a text is not UTF-8", 2),
         (("complete", "gpt"), "stdin is empty; expected a text on each line", 3),
     ],
 )
@@ -240,23 +240,20 @@ def test_convert_turns_a_gpt_into_hugging_faces_layout_and_back(models, tmp_path
     assert len(answers) == 1
     done = run("convert", models["gpt"], "--out", tmp_path / "x", "--patch", "4")
     assert done.code == 2
-    assert (
-        "is a model of text; --image, --patch, --labels and --normalise are for models of pictures"
-        in done.err
-    )
+    assert "is a text model; --image, --patch, --labels and --normalise are for image models" in done.err
     done = run("convert", models["transformer"], "--out", tmp_path / "x", "--to", "hf")
     assert (done.code, "GPT and BERT, not for a Transformer" in done.err) == (2, True)
 
 
 def test_letters_that_a_model_never_met_are_told(tmp_path):
     letters = learn([TEXT], "characters")
-    write(tmp_path / "letters", Spoken(speaker("gpt").module, letters))
+    save_text(tmp_path / "letters", TextFolder(speaker("gpt").module, letters))
     done = run("complete", tmp_path / "letters", "the zoo", "--tokens", "2")
-    assert (done.code, done.err) == (0, "note: the model has never met 'z'; each is read as unknown\n")
+    assert (done.code, done.err) == (0, "note: 'z' is not in the vocabulary; each is read as unknown\n")
 
 
 def test_control_characters_of_a_model_do_not_reach_the_terminal():
-    from saccade.cli.speak import line, safe
+    from saccade.cli.text import line, safe
 
     assert safe("a\x1b[31m\nb\tc") == "a\ufffd[31m\nb\tc"
     assert line("a\nb\x07") == "a b\ufffd"

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from terminal import run
 
-from saccade.text import evaluation as judgement
-from saccade.train import start
-from saccade.train.subject import Asked
+from saccade.api.train import start_run
+from saccade.tasks.language import evaluate
 
 PAIRS = [("Katze", "cat"), ("Hund", "dog"), ("Kuh und Hund", "cow and dog"), ("Henne", "hen")] * 5
 QUICK = ("--set", "budget.steps=2", "--set", "budget.batch=4", "--set", "words.size=265", "--set", "val=0.1")
@@ -50,7 +49,7 @@ def place(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def here(place, monkeypatch):
     monkeypatch.chdir(place)
-    monkeypatch.setattr(judgement, "PIECES", 3)
+    monkeypatch.setattr(evaluate, "PIECES", 3)
 
 
 def test_one_command_leads_from_pairs_to_a_model_its_report_and_its_score():
@@ -74,32 +73,30 @@ def test_one_command_leads_from_pairs_to_a_model_its_report_and_its_score():
 
 @pytest.mark.parametrize("model", ["gpt_mini_16", "bert_mini"])
 def test_a_model_of_a_language_is_scored_by_its_perplexity(model):
-    start.start(
-        "book.txt", model, Path(f"runs/{model}"), ["budget.steps=1", "budget.batch=2"], quiet=True
-    ).go()
+    start_run("book.txt", model, Path(f"runs/{model}"), ["budget.steps=1", "budget.batch=2"], quiet=True).go()
     scored = json.loads(run("evaluate", f"runs/{model}", "book.txt", "--json").out)
     assert (scored["task"], scored["split"]) == ("language", "train")
     assert scored["scores"]["perplexity"] > 1
 
 
 REFUSALS = [
-    (["latin.tsv", "--task", "translate"], 3, "line 21 of latin.tsv is not UTF-8 (byte 0xe4 at place 2)"),
-    (["latin.txt"], 3, "line 2 of latin.txt is not UTF-8 (byte 0xe4 at place 2)"),
+    (["latin.tsv", "--task", "translate"], 3, "line 21 of latin.tsv is not UTF-8 (byte 0xe4 at position 2)"),
+    (["latin.txt"], 3, "line 2 of latin.txt is not UTF-8 (byte 0xe4 at position 2)"),
     (["half.tsv", "--task", "translate"], 3, "line 21 of half.tsv has nothing in target"),
     (["long.tsv", "--task", "translate"], 3, "line 21 of long.tsv has more than 20,000 characters"),
-    (["blank.txt"], 3, "blank.txt holds no words"),
-    (["uneven", "--task", "translate"], 3, "train.en ends after line 2, but train.de goes on with line 3"),
+    (["blank.txt"], 3, "blank.txt contains no text"),
+    (["uneven", "--task", "translate"], 3, "train.en ends after line 2, but train.de has a line 3"),
     (["three", "--task", "translate"], 2, "has the languages de, en, fr; say which to translate"),
     (["three", "--task", "translate", "--set", "pair=de-es"], 2, "has no language 'es'"),
     (["three", "--task", "translate", "--set", "pair=deen"], 2, "expected two languages as from-to"),
     (["pairs.tsv", "--task", "translate", "--set", "words.size=9000"], 2, "the text has only"),
     (["book.txt", "--set", "words.size=200"], 2, "the text has only"),
-    (["pairs.tsv"], 3, "if it holds sentence pairs, give --task translate"),
+    (["pairs.tsv"], 3, "if it holds sentence pairs, add --task translate"),
     (["pairs.tsv", "--task", "translation"], 2, "task is 'translation'"),
     (["pairs.tsv", "--task", "translate", "--model", "gpt_mini"], 2, "gpt_mini is a model to language"),
     (["book.txt", "--model", "seq2seq_gru", "--task", "language"], 2, "name a gpt or bert"),
-    (["book.txt", "--folds", "3"], 2, "--folds is for pictures, but the task is language"),
-    (["book.txt", "--probe"], 2, "--probe is for pictures, but the task is language"),
+    (["book.txt", "--folds", "3"], 2, "--folds does not work with the task language"),
+    (["book.txt", "--probe"], 2, "--probe does not work with the task language"),
     (["pairs.tsv", "--task", "translate", "--set", "augment.flip=1"], 2, "TextRecipe has no field 'augment'"),
     (["nothing.txt"], 3, "there is no file or folder nothing.txt"),
     (["pairs.tsv", "--task", "translate", "--model", "transformer_smal"], 2, "did you mean 'transformer"),
@@ -116,11 +113,11 @@ def test_what_cannot_work_is_told_in_one_sentence_with_its_line(words, code, tol
     assert done.err.strip().splitlines()[-1].startswith("error: ")
 
 
-def test_a_few_empty_lines_are_borne_and_told(place):
+def test_a_few_empty_lines_are_left_out_with_a_note(place, capsys):
     rows = [f"{a}\t{b}" for a, b in PAIRS * 8]
     (place / "one.tsv").write_text("\n".join([*rows[:3], "Biene\t", *rows[3:]]))
-    opened = start.SUBJECTS["translate"].open(Asked(data="one.tsv", model="transformer_mini"))
-    assert "note: line 4 of one.tsv has nothing in target; left out" in opened.told
+    start_run("one.tsv", "transformer_mini", place / "one")
+    assert "note: line 4 of one.tsv has nothing in target; left out" in capsys.readouterr().err.splitlines()
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def test_one_command_leads_from_a_folder_to_a_model_and_its_report(place, monkey
     assert done.out.strip() == "runs/pictures"
     assert (place / "runs/pictures/report.html").is_file()
     assert "with a new head for 2 classes" in done.err
-    assert "unseen pictures" in done.err
+    assert "validation images" in done.err
     scored = run("evaluate", "runs/pictures", "pictures")
     assert (scored.code, scored.out.split()[0]) == (0, "accuracy")
     exact = json.loads(run("evaluate", "runs/pictures", "pictures", "--json").out)
@@ -47,7 +47,7 @@ def test_the_splits_of_the_data_are_used_and_named(place, monkeypatch):
     monkeypatch.chdir(place)
     done = run("train", "parted", "--model", "small", "--out", "parted-run", *QUICK)
     assert done.code == 0, done.err
-    assert "12 pictures to learn from, 6 to be scored on" in done.err
+    assert "12 images to train on, 6 to validate on" in done.err
     for split, count in (("test", 4), ("val", 6), ("train", 12)):
         told = json.loads(run("evaluate", "parted-run", "parted", "--split", split, "--json").out)
         assert (told["split"], told["scores"]["count"]) == (split, count)
@@ -57,10 +57,10 @@ REFUSALS = [
     (["train"], 2, "give either DATA to start a run or --resume RUN"),
     (["train", "pictures", "--resume", "x"], 2, "give either DATA to start a run or --resume RUN"),
     (["train", "--resume", "x", "--model", "vit_ti16"], 2, "leave out the other options"),
-    (["train", "--resume", "pictures"], 2, "is no run folder"),
+    (["train", "--resume", "pictures"], 2, "is not a run folder"),
     (["train", "nowhere"], 3, "nowhere"),
     (["train", "pictures", "--model", "vit_b_16"], 4, "there is no model at"),
-    (["train", "pictures", "--set", "lr=3"], 2, "Recipe has no field 'lr'"),
+    (["train", "pictures", "--set", "lr=3"], 2, "ClassifyRecipe has no field 'lr'"),
     (["train", "pictures", "--set", "optim.lr=big"], 2, "cannot become 'big'"),
     (["train", "pictures", "--format", "folder"], 2, "folder"),
     (["train", "pictures", "--model", "small", "--out", "/proc/run"], 2, "cannot be made"),

@@ -12,11 +12,19 @@ from pictures import encode, scene
 from PIL import Image
 from scipy import stats
 
-from saccade.data.image.augment import POLICIES, Augment, crop_box, erased
+from saccade.data.image.augment import (
+    LIMITS,
+    ONE_SIDED,
+    OPERATIONS,
+    POLICIES,
+    Augment,
+    crop_box,
+    erase,
+    operate,
+)
 from saccade.data.image.decode import decode
-from saccade.data.image.operations import LIMITS, ONE_SIDED, OPERATIONS, operate
 from saccade.data.image.preprocess import FITS, Preprocess
-from saccade.data.randomness import Chance
+from saccade.data.randomness import Draws
 from saccade.errors import UsageError
 from saccade.values import from_json, to_json
 
@@ -31,23 +39,23 @@ def photo(height: int = 40, width: int = 56, seed: int = 0) -> Image.Image:
     return Image.fromarray(np.clip(scene(height, width) + grain, 0, 255).astype(np.uint8))
 
 
-def chances(count: int) -> list[Chance]:
-    return [Chance(0, 0, i) for i in range(count)]
+def chances(count: int) -> list[Draws]:
+    return [Draws(0, 0, i) for i in range(count)]
 
 
 @pytest.mark.parametrize("fit", FITS)
 @pytest.mark.parametrize("shape", [(40, 56), (24, 32), (7, 90), (1, 1)])
 def test_with_everything_off_the_input_is_that_of_preprocess(fit, shape):
     value = Preprocess(size=(24, 32), fit=fit)
-    assert np.array_equal(OFF(photo(*shape), value, Chance(0, 0, 0)), value(photo(*shape), fast=True))
+    assert np.array_equal(OFF(photo(*shape), value, Draws(0, 0, 0)), value(photo(*shape), fast=True))
 
 
 def test_files_bytes_and_pictures_give_the_same(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(encode(photo()))
-    expected = ALL(photo(), SMALL, Chance(0, 0, 0))
+    expected = ALL(photo(), SMALL, Draws(0, 0, 0))
     for source in (path, path.read_bytes(), np.asarray(photo())):
-        assert np.array_equal(ALL(source, SMALL, Chance(0, 0, 0)), expected)
+        assert np.array_equal(ALL(source, SMALL, Draws(0, 0, 0)), expected)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -58,8 +66,8 @@ def test_the_chance_decides_everything(policy, pad):
     again = [augment(photo(), SMALL, chance) for chance in reversed(chances(6))]
     assert all(np.array_equal(a, b) for a, b in zip(first, again[::-1], strict=True))
     assert len({array.tobytes() for array in first}) == 6
-    assert not np.array_equal(first[0], augment(photo(), SMALL, Chance(0, 1, 0)))
-    assert not np.array_equal(first[0], augment(photo(), SMALL, Chance(1, 0, 0)))
+    assert not np.array_equal(first[0], augment(photo(), SMALL, Draws(0, 1, 0)))
+    assert not np.array_equal(first[0], augment(photo(), SMALL, Draws(1, 0, 0)))
 
 
 def test_one_option_does_not_change_the_draws_of_another():
@@ -109,18 +117,18 @@ def test_the_shape_of_a_crop_favours_neither_upright_nor_lying():
 
 @given(height=st.integers(1, 300), width=st.integers(1, 300), sample=st.integers(0, 99))
 def test_a_crop_stays_inside_the_picture(height, width, sample):
-    top, left, tall, wide = crop_box((height, width), (0.08, 1.0), (0.75, 4 / 3), Chance(0, 0, sample))
+    top, left, tall, wide = crop_box((height, width), (0.08, 1.0), (0.75, 4 / 3), Draws(0, 0, sample))
     assert 0 <= top < top + tall <= height
     assert 0 <= left < left + wide <= width
 
 
 def test_a_strip_gets_a_centred_crop_of_the_nearest_shape():
-    assert crop_box((10, 1000), (0.9, 1.0), (0.75, 4 / 3), Chance(0, 0, 0)) == (0, 493, 10, 13)
-    assert crop_box((1000, 10), (0.9, 1.0), (0.75, 4 / 3), Chance(0, 0, 0)) == (493, 0, 13, 10)
+    assert crop_box((10, 1000), (0.9, 1.0), (0.75, 4 / 3), Draws(0, 0, 0)) == (0, 493, 10, 13)
+    assert crop_box((1000, 10), (0.9, 1.0), (0.75, 4 / 3), Draws(0, 0, 0)) == (493, 0, 13, 10)
 
 
 def test_a_crop_shows_what_is_inside_its_box_and_nothing_else():
-    augment, picture, chance = Augment(crop=(0.2, 0.5), flip=0.0), photo(60, 60), Chance(0, 0, 3)
+    augment, picture, chance = Augment(crop=(0.2, 0.5), flip=0.0), photo(60, 60), Draws(0, 0, 3)
     top, left, tall, wide = crop_box((60, 60), augment.crop, augment.ratio, chance)
     value = Preprocess(size=(24, 32), fit="squash")
     expected = value(picture.crop((left, top, left + wide, top + tall)), fast=True)
@@ -129,7 +137,7 @@ def test_a_crop_shows_what_is_inside_its_box_and_nothing_else():
 
 def test_a_large_jpeg_is_decoded_smaller_and_stays_the_same_picture():
     data, value = encode(photo(1200, 1200), "JPEG", quality=90), Preprocess(size=(32, 32))
-    small, whole = (Augment(flip=0.0)(source, value, Chance(0, 0, 1)) for source in (data, decode(data)))
+    small, whole = (Augment(flip=0.0)(source, value, Draws(0, 0, 1)) for source in (data, decode(data)))
     assert not np.array_equal(small, whole)
     assert np.abs(value.undo(small).astype(int) - value.undo(whole)).mean() < 4
 
@@ -149,7 +157,7 @@ def test_flips_are_as_frequent_as_asked():
 def test_erasing_covers_one_rectangle_of_the_size_in_the_paper_with_noise():
     pixels = np.full((100, 100, 3), 7, dtype=np.uint8)
     for chance in chances(200):
-        changed = (erased(pixels, chance) != 7).any(axis=-1)
+        changed = (erase(pixels, chance) != 7).any(axis=-1)
         rows, columns = np.flatnonzero(changed.any(1)), np.flatnonzero(changed.any(0))
         area = (rows[-1] - rows[0] + 1) * (columns[-1] - columns[0] + 1)
         assert 0.018 <= area / 10_000 <= 0.42
@@ -296,7 +304,7 @@ def test_any_value_survives_its_json_and_can_be_sent_to_a_worker(fields):
 @given(fields=augments, height=st.integers(1, 60), width=st.integers(1, 60), sample=st.integers(0, 9))
 @settings(deadline=None)
 def test_any_value_gives_finite_numbers_for_any_picture(fields, height, width, sample):
-    array = Augment(**fields)(photo(height, width), Preprocess(size=(9, 7)), Chance(0, 0, sample))
+    array = Augment(**fields)(photo(height, width), Preprocess(size=(9, 7)), Draws(0, 0, sample))
     assert array.shape == (3, 9, 7)
     assert np.isfinite(array).all()
 

@@ -24,9 +24,9 @@ def test_flat_class_folders_are_one_split(tmp_path):
     assert found.train.classes == ["10", "9", "Cat", "dog"]  # the order of bytes, as in torchvision
     assert found.val is None
     assert found.test is None
-    assert found.groups is None
+    assert found.train.groups is None
     assert found.warnings == ()
-    assert found.told == "class folders: 5 pictures of 4 classes"
+    assert found.summary == "class folders: 5 images of 4 classes"
 
 
 @pytest.mark.parametrize("train", ["train", "training", "Train"])
@@ -36,7 +36,7 @@ def test_splits_are_known_by_their_usual_names(tmp_path, train, val):
     assert len(found.train) == 5
     assert found.val is not None
     assert names(found.val) == [f"{val}/a/0.png", f"{val}/b/0.png"]
-    assert found.told == "class folders: 7 pictures of 2 classes (train 5, val 2)"
+    assert found.summary == "class folders: 7 images of 2 classes (train 5, val 2)"
 
 
 @pytest.mark.parametrize("test", ["test", "testing"])
@@ -45,7 +45,7 @@ def test_a_test_split_is_kept_apart(tmp_path, test):
     assert found.val is None
     assert found.test is not None
     assert found.test.labels.tolist() == [0, 0, 1]
-    assert list(found.splits) == ["train", "test"]
+    assert list(found.by_name) == ["train", "test"]
 
 
 def test_a_class_called_train_stays_a_class(tmp_path):
@@ -56,7 +56,7 @@ def test_a_class_called_train_stays_a_class(tmp_path):
 def test_folders_beside_the_splits_are_left_out_and_told(tmp_path):
     found = open_images(tree(tmp_path, {"train/a": 1, "train/b": 1, "masks": 2}))
     assert len(found.train) == 2
-    assert found.warnings == ("1 folder beside train left out: masks",)
+    assert found.warnings == ("1 folder next to train left out: masks",)
 
 
 def test_the_class_is_the_first_folder_whatever_lies_below(tmp_path):
@@ -94,7 +94,7 @@ def test_pictures_of_foreign_formats_are_listed_to_be_named_later(tmp_path):
     tree(tmp_path, {"a": 1, "b": 1})
     (tmp_path / "a" / "phone.HEIC").write_bytes(b"\0\0\0\x24ftypheic\0\0\0\0")
     found = open_images(tmp_path)
-    with pytest.raises(DataError, match=r"a/phone.HEIC is a HEIC picture"):
+    with pytest.raises(DataError, match=r"a/phone.HEIC is a HEIC image"):
         decode(found.train.open(1))
 
 
@@ -135,9 +135,9 @@ def test_links_to_files_and_folders_work_and_loops_end(tmp_path):
 
 def test_class_names_that_are_almost_the_same_are_told(tmp_path):
     found = open_images(tree(tmp_path, {"Cat": 1, "cat": 1, "dog ": 1, "bird": 1}))
-    assert found.train.classes == ["Cat", "bird", "cat", "dog "]
-    assert found.warnings[0].startswith("classes 'Cat' and 'cat' differ only in capital letters or spaces")
-    assert found.warnings[1] == "class names begin or end with a space: 'dog '; rename them"
+    assert found.train.classes == ["Cat", "bird", "cat", "dog"]
+    assert found.warnings[0] == "class names are simplified: 'dog ' as 'dog'"
+    assert found.warnings[1].startswith("classes 'Cat' and 'cat' differ only in case and are kept")
 
 
 def test_the_two_ways_to_write_an_accent_are_one_class(tmp_path):
@@ -148,14 +148,14 @@ def test_the_two_ways_to_write_an_accent_are_one_class(tmp_path):
 def test_empty_class_folders_are_left_out_and_listed(tmp_path):
     found = open_images(tree(tmp_path, {"a": 1, "b": 1, "c": 0, "d/deep": 0}))
     assert found.train.classes == ["a", "b"]
-    assert found.warnings == ("2 class folders without a picture left out: c, d",)
+    assert found.warnings == ("2 class folders without an image left out: c, d",)
 
 
 def test_a_class_that_is_missing_in_val_is_told(tmp_path):
     found = open_images(tree(tmp_path, {"train/a": 1, "train/b": 1, "val/a": 1}))
     assert found.val is not None
     assert found.val.classes == ["a", "b"]
-    assert found.warnings == ("1 class without a picture in val: b",)
+    assert found.warnings == ("1 class without an image in val: b",)
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -172,15 +172,15 @@ def test_many_classes_are_no_problem(tmp_path, count):
     ("counts", "says"),
     [
         ({}, "photos is empty; expected a folder for each class"),
-        ({"a": 0, "b": 0}, "photos holds 2 folders and not one picture; expected a folder for each class"),
-        ({"a": 3}, "photos has only one class, a; expected two or more to tell apart"),
+        ({"a": 0, "b": 0}, "photos holds 2 folders and not one image; expected a folder for each class"),
+        ({"a": 3}, "photos has only one class, a; expected two or more"),
         (
             {".": 7},
-            "7 pictures directly in .*photos .0.png, 1.png, .* and 2 more.; expected one folder for each",
+            "7 images directly in .*photos .0.png, 1.png, .* and 2 more.; expected one folder for each",
         ),
         (
             {"train": 2, "val": 1},
-            "2 pictures directly in .*photos/train .train/0.png, train/1.png.; expected",
+            "2 images directly in .*photos/train .train/0.png, train/1.png.; expected",
         ),
         ({"train/a": 1, "train/b": 1, "val/a": 1, "val/bb": 1}, "class 'bb' .* is only in val, .* mean 'b'"),
         (
@@ -192,7 +192,7 @@ def test_many_classes_are_no_problem(tmp_path, count):
             "has both val and valid, which mean the same",
         ),
         ({"inner/a": 1, "inner/b": 1}, "only one class, inner, with 2 folders in it; .* mean .*photos/inner"),
-        ({"train/a": 0, "val/a": 2}, "pictures only for val; expected some to train on"),
+        ({"train/a": 0, "val/a": 2}, "images only for val; expected some to train on"),
     ],
 )
 def test_what_cannot_be_learnt_from_is_refused_in_one_sentence(tmp_path, counts, says):
@@ -222,7 +222,7 @@ def test_a_wrong_path_or_kind_is_refused_in_words(tmp_path):
             open_images(tmp_path / name)
     with pytest.raises(DataError, match=r"is a web address; .* download it first"):
         open_images("https://example.org/x.tar")
-    with pytest.raises(UsageError, match=r"hf:org/name is a data set of the hub, .*; leave out --format"):
+    with pytest.raises(UsageError, match=r"hf:org/name is a dataset on the hub, .*; leave out --format"):
         open_images("hf:org/name", "folders")
     with pytest.raises(
         UsageError, match=r"the format is 'folder', which is not known; did you mean 'folders'"

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from trees import picture, tree
 
 from saccade.data.image.decode import decode
-from saccade.data.pictures import Files, Images, Packing
+from saccade.data.pictures import Files, Packing, Pictures
 from saccade.data.readers.open import open_images
 from saccade.errors import DataError
 
@@ -27,7 +27,7 @@ def test_every_number_gives_its_file_and_its_label(photos):
     images = open_images(photos).train
     assert len(images) == 7
     assert images.classes == ["cat", "dog"]
-    assert images.labels.dtype == np.int32
+    assert images.labels.dtype == np.int64
     assert images.labels.tolist() == [0] * 4 + [1] * 3
     for i in range(7):
         assert images.read(i) == (photos / images.name(i)).read_bytes()
@@ -48,14 +48,17 @@ def test_labels_can_be_counted_in_the_list_of_a_model(photos):
     again = images.relabel(["dog", "bird", "cat"])
     assert again.labels.tolist() == [2] * 4 + [0] * 3
     assert again.classes == ["dog", "bird", "cat"]
-    with pytest.raises(DataError, match=r"1 classes of the pictures are not among the 2 known ones: dog"):
+    with pytest.raises(
+        DataError,
+        match=r"have 1 class that the model does not know \(dog\); expected classes among its 2",
+    ):
         images.relabel(["cat", "bird"])
 
 
 def test_a_vanished_file_is_named(photos):
     images = open_images(photos).train
     (photos / "cat" / "2.png").unlink()
-    with pytest.raises(DataError, match=r"there is no file .*cat/2.png; expected a picture"):
+    with pytest.raises(DataError, match=r"there is no file .*cat/2.png; expected an image"):
         images.read(2)
     (photos / "cat" / "3.png").unlink()
     os.mkfifo(photos / "cat" / "3.png")
@@ -66,7 +69,7 @@ def test_a_vanished_file_is_named(photos):
 
 def test_a_damaged_file_is_named_by_its_place_below_the_root(photos):
     (photos / "dog" / "1.png").write_bytes(b"<html>")
-    with pytest.raises(DataError, match=r"^dog/1.png is not a picture: an HTML page saved as .png"):
+    with pytest.raises(DataError, match=r"^dog/1.png is not an image: an HTML page saved as .png"):
         decode(open_images(photos).train.open(5))
 
 
@@ -86,8 +89,10 @@ def test_the_fingerprint_follows_names_labels_and_sizes_and_nothing_else(photos,
 
 
 def test_the_fingerprint_is_the_same_in_another_process(photos):
-    start = "from saccade.data.readers.open import open_images"
-    code = f"{start}; print(open_images({str(photos)!r}).train.fingerprint())"
+    code = (
+        "from saccade.data.readers.open import open_images; "
+        f"print(open_images({str(photos)!r}).train.fingerprint())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == open_images(photos).train.fingerprint()
 
@@ -135,7 +140,7 @@ def test_no_python_object_is_kept_for_a_picture():
     store = Files("/nowhere", packing.packed())
     gc.collect()
     before = len(gc.get_objects())
-    images = Images(store, np.arange(200_000), np.zeros(200_000, np.int32), ["class"])
+    images = Pictures(store, np.arange(200_000), np.zeros(200_000, np.int32), ["class"])
     assert len(gc.get_objects()) - before < 50
     assert images.name(199_999) == "class/199999.jpg"
     assert len(pickle.dumps(images)) < 200_000 * 45

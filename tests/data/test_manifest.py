@@ -3,11 +3,13 @@
 import json
 import os
 
+import numpy as np
 import pytest
 from trees import picture, state, tree
 
-from saccade.data.readers.manifest import open_manifest
+from saccade.data.readers.manifest import open_manifest, read_table
 from saccade.data.readers.open import detect, open_images
+from saccade.data.splits import hold_out
 from saccade.errors import DataError
 
 
@@ -32,7 +34,7 @@ def test_columns_are_known_by_their_usual_names(photos, path, label):
     assert names(found.train) == ["a/0.png", "b/1.png"]
     assert found.train.classes == ["x", "y"]
     assert found.train.read(1) == (photos / "b" / "1.png").read_bytes()
-    assert found.told == "manifest: 2 pictures of 2 classes"
+    assert found.summary == "manifest: 2 images of 2 classes"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_a_split_column_parts_the_pictures(photos):
     assert found.test is not None
     assert (names(found.train), names(found.val)) == (["a/0.png", "b/0.png"], ["a/1.png", "b/1.png"])
     assert names(found.test) == ["b/2.png"]
-    assert found.warnings == ("1 class without a picture in test: x",)
+    assert found.warnings == ("1 class without an image in test: x",)
 
 
 def test_groups_are_numbers_that_do_not_depend_on_the_other_lines(photos):
@@ -98,11 +100,11 @@ def test_groups_are_numbers_that_do_not_depend_on_the_other_lines(photos):
         "path,label,group",
         ["a/0.png,x,p1", "a/1.png,x,p2", "b/0.png,y,p1", "b/1.png,y,", "b/2.png,y,"],
     )
-    groups = open_images(wrote(photos / "m.csv", head, *lines)).groups
+    groups = open_images(wrote(photos / "m.csv", head, *lines)).train.groups
     assert groups is not None
     assert groups[0] == groups[2]
     assert len(set(groups.tolist())) == 4
-    fewer = open_images(wrote(photos / "m.csv", head, *lines[1:])).groups
+    fewer = open_images(wrote(photos / "m.csv", head, *lines[1:])).train.groups
     assert fewer is not None
     assert fewer.tolist() == groups[1:].tolist()
 
@@ -110,7 +112,7 @@ def test_groups_are_numbers_that_do_not_depend_on_the_other_lines(photos):
 def test_a_group_in_two_splits_is_told(photos):
     lines = ["a/0.png,x,p1,train", "a/1.png,x,p1,val", "b/0.png,y,p2,train", "b/1.png,y,p3,val"]
     found = open_images(wrote(photos / "m.csv", "path,label,group,split", *lines))
-    assert found.warnings == ("1 group of pictures in more than one split; the scores will be too good",)
+    assert found.warnings == ("1 group of images in more than one split; the scores will be too good",)
 
 
 def test_numbers_are_ordered_as_numbers_and_may_have_gaps(photos):
@@ -133,7 +135,7 @@ def test_numbers_get_their_names_from_a_list_beside_the_manifest(photos):
     found = open_images(wrote(photos / "m.csv", "path,label", "a/0.png,2", "a/1.png,0"))
     assert found.train.classes == ["crane", "dog", "crane"]  # ImageNet has two cranes
     assert found.train.labels.tolist() == [2, 0]
-    assert found.warnings == ("1 class without a picture in the pictures: dog",)
+    assert found.warnings == ("1 class without an image: dog",)
     with pytest.raises(DataError, match=r"has the class 3, but .*labels.txt names 3 classes, counted from 0"):
         open_images(wrote(photos / "m.csv", "path,label", "a/0.png,3", "a/1.png,0"))
 
@@ -202,7 +204,7 @@ def test_a_repeated_line_is_left_out_and_a_file_in_two_splits_is_told(photos):
         ),
         (["path,caption", "a/0.png,x"], "has the columns path, caption; expected a column path"),
         ([""], "has the columns nothing; expected a column path"),
-        (["path,label"], "m.csv names no picture at all; expected"),
+        (["path,label"], "m.csv names no image at all; expected"),
         (
             ["path,label,split", "a/0.png,x,holdout"],
             "line 2 of .* has the split 'holdout'; expected one of train",
@@ -217,7 +219,7 @@ def test_a_repeated_line_is_left_out_and_a_file_in_two_splits_is_told(photos):
             "line 2 of .*m.csv has a file name with a zero byte|line contains NUL",
         ),
         (["path,label", "a/0.png," + "x" * 200_000], "line 2 of .* cannot be read as a table: field larger"),
-        (["path,label,split", "a/0.png,x,val", "b/0.png,y,val"], "has pictures only for val; expected some"),
+        (["path,label,split", "a/0.png,x,val", "b/0.png,y,val"], "has images only for val; expected some"),
     ],
 )
 def test_a_bad_manifest_is_refused_with_the_line(photos, lines, says):
@@ -235,7 +237,7 @@ def test_a_bad_manifest_is_refused_with_the_line(photos, lines, says):
     ("line", "says"),
     [
         ('{"path": "a/0.png", "label": "x"', "line 2 of .*m.jsonl is not JSON: "),
-        ("[1, 2]", "line 2 of .*m.jsonl is no JSON object; expected one with path and label"),
+        ("[1, 2]", "line 2 of .*m.jsonl is not a JSON object; expected one with path and label"),
         ('{"path": "a/0.png"}', "line 2 of .*m.jsonl has the columns path; expected a column path"),
         ('{"path": "a/0.png", "label": true}', "line 2 of .*m.jsonl has the columns path"),
         ('{"path": "a/0.png", "label": {"a": 1}}', "line 2 of .*m.jsonl has the columns path"),
@@ -252,3 +254,55 @@ def test_a_folder_without_a_manifest_says_so_when_one_is_forced(photos):
         open_images(photos, "manifest")
     with pytest.raises(DataError, match=r"cannot be read: No such file or directory; expected a manifest"):
         open_manifest(photos / "none.csv")
+
+
+# tables with any target
+
+
+def test_a_table_gives_each_image_its_number(photos):
+    table = wrote(
+        photos / "t.csv", "path,split,age", "a/0.png,train,3", "a/1.png,train,2.5", "b/0.png,val,-1"
+    )
+    found = read_table(table)
+    assert found.train.targets.tolist() == [3.0, 2.5]
+    assert found.val is not None
+    assert found.val.targets.tolist() == [-1.0]
+    assert found.train.classes == []
+    assert found.summary == "table: 3 images (train 2, val 1)"
+
+
+def test_a_target_may_be_any_object(photos):
+    table = wrote(
+        photos / "t.jsonl", *(f'{{"path": "a/{i}.png", "target": "{i} {i + 1}"}}' for i in range(3))
+    )
+    found = read_table(table, lambda text: [int(word) for word in text.split()])
+    assert found.train.targets.tolist() == [[0, 1], [1, 2], [2, 3]]
+    assert found.train.take(np.array([2, 0])).targets.tolist() == [[2, 3], [0, 1]]
+    assert found.train.fingerprint() != read_table(table, str).train.fingerprint()
+
+
+def test_numbers_without_classes_are_held_out_by_their_names(photos):
+    table = wrote(photos / "t.csv", "image,target", *(f"{c}/{i}.png,{i / 7}" for c in "ab" for i in range(3)))
+    parted = hold_out(read_table(table), 0.3)
+    assert parted.val is not None
+    assert len(parted.train) + len(parted.val) == 6
+    assert sorted([*parted.train.targets, *parted.val.targets]) == sorted(i / 7 for i in (0, 0, 1, 1, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (
+            ("path,target", "a/0.png,old"),
+            r"line 2 of .*t.csv has 'old' in the column 'target'; expected a number",
+        ),
+        (("path,target", "a/0.png,nan"), "has 'nan' in the column 'target'; expected a finite number"),
+        (("path,x,y", "a/0.png,1,2"), "has the columns path, x, y; expected a column path .* and one target"),
+        (("path,target", "a/0.png,1", "a/0.png,2"), "names a/0.png twice, as '1' .* and as '2'"),
+        (("path,target,split", "a/0.png,1,test"), "has no images to train on"),
+        (("path,target",), "names no image at all"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_in_words(photos, lines, words):
+    with pytest.raises(DataError, match=words):
+        read_table(wrote(photos / "t.csv", *lines))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.testing import assert_close
 
-from saccade.data.image.mixup import Mix, blended, cut_box, neighbours, pasted, smoothed
-from saccade.data.randomness import Chance
+from saccade.data.image.mixup import Mix, blend, cut_box, neighbours, paste, smooth
+from saccade.data.randomness import Draws
 from saccade.errors import UsageError
 from saccade.values import from_json, to_json
 
@@ -33,7 +33,7 @@ def flat(count: int = 6, side: int = 40) -> torch.Tensor:
 @pytest.mark.parametrize("mix", [Mix(mixup=0.4), Mix(cutmix=1.0), Mix(mixup=0.8, cutmix=1.0)])
 def test_the_loss_is_the_two_losses_in_their_shares(mix, sample):
     image, target = batch()
-    _, soft = mix(image, target, CLASSES, Chance(0, 0, sample))
+    _, soft = mix(image, target, CLASSES, Draws(0, 0, sample))
     logits = torch.randn(6, CLASSES, dtype=torch.float64)
     for row, label, scores in zip(soft.double(), target, logits, strict=True):
         others = [k for k in range(CLASSES) if row[k] > 0 and k != label]
@@ -50,31 +50,31 @@ def test_mixup_of_a_fixed_share_equals_the_formula_of_the_paper(share):
     image, target = batch()
     partner = torch.arange(5, -1, -1)  # timm pairs the batch with its mirror image
     expected = image * share + image.flip(0) * (1 - share)
-    assert_close(blended(image, partner, share), expected)
-    soft = smoothed(target, CLASSES, 0.1)
-    assert_close(blended(soft, partner, share), soft * share + soft.flip(0) * (1 - share))
+    assert_close(blend(image, partner, share), expected)
+    soft = smooth(target, CLASSES, 0.1)
+    assert_close(blend(soft, partner, share), soft * share + soft.flip(0) * (1 - share))
 
 
 def test_cutmix_of_a_fixed_box_is_the_partner_inside_and_the_picture_outside():
     image, _ = batch()
     partner, inside = torch.arange(5, -1, -1), torch.zeros(12, 10, dtype=torch.bool)
     inside[2:7, 3:9] = True
-    assert torch.equal(pasted(image, partner, (2, 7, 3, 9)), torch.where(inside, image.flip(0), image))
+    assert torch.equal(paste(image, partner, (2, 7, 3, 9)), torch.where(inside, image.flip(0), image))
 
 
 def test_no_mixing_is_the_identity():
     image, target = batch()
     for mix in (Mix(), Mix(smoothing=0.1), Mix(mixup=0.8, cutmix=1.0, probability=0.0)):
-        mixed, soft = mix(image, target, CLASSES, Chance(0, 0, 0))
+        mixed, soft = mix(image, target, CLASSES, Draws(0, 0, 0))
         assert torch.equal(mixed, image)
         assert torch.equal(soft.argmax(1), target)
-    assert torch.equal(Mix()(image, target, CLASSES, Chance(0, 0, 0))[1], F.one_hot(target, CLASSES).float())
+    assert torch.equal(Mix()(image, target, CLASSES, Draws(0, 0, 0))[1], F.one_hot(target, CLASSES).float())
 
 
 @pytest.mark.parametrize("sample", range(8))
 def test_a_vanishing_alpha_of_mixup_leaves_every_picture_whole_with_its_own_label(sample):
     image, target = batch()
-    mixed, soft = Mix(mixup=1e-6)(image, target, CLASSES, Chance(0, 0, sample))
+    mixed, soft = Mix(mixup=1e-6)(image, target, CLASSES, Draws(0, 0, sample))
     for picture, label in zip(mixed, soft, strict=True):
         [same] = [i for i in range(6) if torch.allclose(picture, image[i])]
         assert_close(label, F.one_hot(target[same], CLASSES).float())
@@ -85,7 +85,7 @@ def test_a_vanishing_alpha_of_mixup_leaves_every_picture_whole_with_its_own_labe
 def test_the_probabilities_sum_to_one(sample, smoothing, count):
     image, target = batch(count)
     mix = Mix(mixup=0.8, cutmix=1.0, smoothing=smoothing)
-    mixed, soft = mix(image, target, CLASSES, Chance(0, 0, sample))
+    mixed, soft = mix(image, target, CLASSES, Draws(0, 0, sample))
     assert mixed.shape == image.shape
     assert_close(soft.sum(1), torch.ones(count))
     assert (soft >= 0).all()
@@ -94,7 +94,7 @@ def test_the_probabilities_sum_to_one(sample, smoothing, count):
 @pytest.mark.parametrize("sample", range(30))
 def test_the_label_of_cutmix_is_the_share_of_the_pixels_that_are_there(sample):
     image = flat()
-    mixed, soft = Mix(cutmix=1.0)(image, torch.arange(6), CLASSES, Chance(0, 0, sample))
+    mixed, soft = Mix(cutmix=1.0)(image, torch.arange(6), CLASSES, Draws(0, 0, sample))
     for picture, row in zip(mixed, soft, strict=True):
         for k in range(6):
             assert abs((picture == k).float().mean() - row[k]) < 1e-6
@@ -102,24 +102,24 @@ def test_the_label_of_cutmix_is_the_share_of_the_pixels_that_are_there(sample):
 
 @pytest.mark.parametrize("sample", range(10))
 def test_the_label_of_mixup_is_the_share_of_the_picture(sample):
-    mixed, soft = Mix(mixup=0.5)(flat(), torch.arange(6), CLASSES, Chance(0, 0, sample))
+    mixed, soft = Mix(mixup=0.5)(flat(), torch.arange(6), CLASSES, Draws(0, 0, sample))
     assert_close(mixed[:, 0, 0, 0], soft @ torch.arange(7).float())
 
 
 @given(height=st.integers(1, 50), width=st.integers(1, 50), share=st.floats(0, 1), sample=st.integers(0, 99))
 def test_a_box_stays_inside_and_is_never_larger_than_asked(height, width, share, sample):
-    top, bottom, left, right = cut_box(height, width, share, Chance(0, 0, sample))
+    top, bottom, left, right = cut_box(height, width, share, Draws(0, 0, sample))
     assert 0 <= top <= bottom <= height
     assert 0 <= left <= right <= width
     assert (bottom - top) * (right - left) <= (1 - share) * height * width + 1e-6
 
 
 def test_a_box_that_keeps_everything_is_empty_and_every_place_is_drawn():
-    top, bottom, _, _ = cut_box(30, 30, 1.0, Chance(0, 0, 0))
+    top, bottom, _, _ = cut_box(30, 30, 1.0, Draws(0, 0, 0))
     assert top == bottom
     seen = torch.zeros(12, 12)
     for sample in range(300):
-        top, bottom, left, right = cut_box(12, 12, 0.9, Chance(0, 0, sample))
+        top, bottom, left, right = cut_box(12, 12, 0.9, Draws(0, 0, sample))
         seen[top:bottom, left:right] += 1
     assert (seen > 0).all()
 
@@ -127,7 +127,7 @@ def test_a_box_that_keeps_everything_is_empty_and_every_place_is_drawn():
 def test_the_share_of_mixup_is_a_beta():
     shares = []
     for sample in range(600):
-        mixed, _ = Mix(mixup=0.4)(flat(2, 1), torch.arange(2), 2, Chance(0, 0, sample))
+        mixed, _ = Mix(mixup=0.4)(flat(2, 1), torch.arange(2), 2, Draws(0, 0, sample))
         shares.append(mixed[0, 0, 0, 0].item())
     assert stats.kstest(shares, stats.beta(0.4, 0.4).cdf).pvalue > 1e-3
 
@@ -140,7 +140,7 @@ def test_partners_are_neighbours_so_that_a_slice_of_a_batch_holds_its_own(count)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5, 1.0])
 def test_smoothing_alone_equals_torchs_cross_entropy(smoothing):
     image, target = batch()
-    _, soft = Mix(smoothing=smoothing)(image, target, CLASSES, Chance(0, 0, 0))
+    _, soft = Mix(smoothing=smoothing)(image, target, CLASSES, Draws(0, 0, 0))
     logits = torch.randn(6, CLASSES)
     expected = F.cross_entropy(logits, target, label_smoothing=smoothing)
     assert_close(F.cross_entropy(logits, soft), expected)
@@ -150,7 +150,7 @@ def test_both_kinds_get_half_of_the_batches_and_the_probability_is_kept():
     image, kinds = flat(), {"none": 0, "mixup": 0, "cutmix": 0}
     for sample in range(400):
         mixed, _ = Mix(mixup=1.0, cutmix=1.0, probability=0.6)(
-            image, torch.arange(6), CLASSES, Chance(0, 0, sample)
+            image, torch.arange(6), CLASSES, Draws(0, 0, sample)
         )
         whole = (mixed == mixed.round()).all()
         kinds["none" if torch.equal(mixed, image) else "cutmix" if whole else "mixup"] += 1
@@ -160,7 +160,7 @@ def test_both_kinds_get_half_of_the_batches_and_the_probability_is_kept():
 def test_a_batch_is_mixed_by_its_chance_alone_and_is_not_changed_itself():
     image, target = batch()
     before, mix = image.clone(), Mix(mixup=0.8, cutmix=1.0)
-    first, again, other = (mix(image, target, CLASSES, Chance(0, 0, sample)) for sample in (3, 3, 4))
+    first, again, other = (mix(image, target, CLASSES, Draws(0, 0, sample)) for sample in (3, 3, 4))
     assert torch.equal(first[0], again[0])
     assert torch.equal(first[1], again[1])
     assert not torch.equal(first[0], other[0])
@@ -169,7 +169,7 @@ def test_a_batch_is_mixed_by_its_chance_alone_and_is_not_changed_itself():
 
 def test_a_batch_of_one_is_its_own_partner():
     image, target = batch(1)
-    mixed, soft = Mix(mixup=0.8)(image, target, CLASSES, Chance(0, 0, 0))
+    mixed, soft = Mix(mixup=0.8)(image, target, CLASSES, Draws(0, 0, 0))
     assert_close(mixed, image)
     assert_close(soft, F.one_hot(target, CLASSES).float())
 

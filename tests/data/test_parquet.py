@@ -35,7 +35,7 @@ def test_pictures_and_labels_are_read_in_any_order(tmp_path, struct):
     path = wrote(tmp_path / "all.parquet", [i % 3 + 8 for i in range(30)], struct=struct)
     before = state(tmp_path)
     found = open_images(path)
-    assert found.told == "Parquet, 1 file: 30 pictures of 3 classes"
+    assert found.summary == "Parquet, 1 file: 30 images of 3 classes"
     assert found.train.classes == ["8", "9", "10"]
     assert found.train.labels.tolist() == [i % 3 for i in range(30)]
     for i in random.Random(0).sample(range(30), 30):
@@ -82,7 +82,7 @@ def test_a_row_without_bytes_is_named(tmp_path):
     pq.write_table(pa.table({"image": values, "label": ["a", "b"]}), tmp_path / "x.parquet")
     images = open_images(tmp_path / "x.parquet").train
     assert images.read(0) == picture(0)
-    with pytest.raises(DataError, match=r"row 1 of .*x.parquet holds no bytes of a picture"):
+    with pytest.raises(DataError, match=r"row 1 of .*x.parquet holds no bytes of an image"):
         images.read(1)
 
 

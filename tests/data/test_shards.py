@@ -44,7 +44,7 @@ def shards(tmp_path):
 def test_a_folder_a_brace_pattern_and_a_glob_give_the_same(shards, pattern):
     before = state(shards)
     found = open_images(str(shards / pattern))
-    assert found.told == "WebDataset, 3 shards: 30 pictures of 2 classes"
+    assert found.summary == "WebDataset, 3 shards: 30 images of 2 classes"
     assert found.train.classes == ["0", "1"]
     assert found.train.labels.tolist() == [i % 2 for i in range(30)]
     assert names(found.train)[::11] == [f"shard-00{i}.tar/{11 * i:05}.png" for i in range(3)]
@@ -98,7 +98,7 @@ def test_pictures_without_a_label_and_other_members_are_told_or_passed_over(tmp_
     found = open_images(tar(tmp_path / "one.tar", content))
     assert len(found.train) == 4
     [told] = found.warnings
-    assert told.startswith("3 pictures without a label left out: ")
+    assert told.startswith("3 images without a label left out: ")
     assert told.endswith("one.tar/deep.png")
 
 
@@ -185,13 +185,13 @@ def test_any_damage_is_read_or_refused_and_never_a_crash(tmp_path_factory, data)
 
 
 def test_shards_that_are_missing_are_named(shards):
-    with pytest.raises(DataError, match=r"2 shards of .* not there: .*shard-003.tar, .*shard-004.tar"):
+    with pytest.raises(DataError, match=r"2 shards of .* missing: .*shard-003.tar, .*shard-004.tar"):
         open_images(str(shards / "shard-{000..004}.tar"))
     with pytest.raises(DataError, match=r"no file matches .*none-\*.tar; expected shards that end in .tar"):
         open_images(str(shards / "none-*.tar"))
     with pytest.raises(DataError, match=r"counts from 9 to 3; expected a range that goes up"):
         open_images(str(shards / "shard-{9..3}.tar"))
-    with pytest.raises(DataError, match=r"holds 1 picture and not one with a label; expected key.jpg with"):
+    with pytest.raises(DataError, match=r"holds 1 image and not one with a label; expected key.jpg with"):
         open_images(tar(shards / "alone.tar", {"a.png": picture(0)}))
 
 

@@ -134,7 +134,7 @@ def test_folds_equal_scikit_learns(k, seed):
 def test_too_many_folds_are_refused_and_a_small_class_is_no_obstacle():
     labels = np.array([0] * 9 + [1] * 2, np.int32)
     assert len(list(kfold(labels, 3, 0))) == 3
-    with pytest.raises(UsageError, match=r"10 folds were asked for, but no class has as many .* ask for 9"):
+    with pytest.raises(UsageError, match="10 folds were asked for, but no class has as many images; ask"):
         list(kfold(labels, 10, 0))
     with pytest.raises(UsageError, match=r"4 folds were asked for, but there are only 3 groups"):
         list(kfold(labels, 4, 0, np.arange(11) % 3))
@@ -147,12 +147,12 @@ def test_a_collection_gets_pictures_to_validate_on(tmp_path):
     parted = hold_out(found, 0.2, 5)
     assert parted.val is not None
     assert len(parted.train) + len(parted.val) == 21
-    assert f"{len(parted.val)} of them held out to validate on (seed 5)" in parted.told
-    assert parted.warnings == ("1 class with a single picture, never validated: c",)
+    assert f"{len(parted.val)} of them held out for validation (seed 5)" in parted.summary
+    assert parted.warnings == ("1 class with a single image, never validated: c",)
     assert hold_out(parted) is parted
 
 
 def test_a_single_picture_of_each_class_cannot_be_parted(tmp_path):
     found = open_images(tree(tmp_path, {"a": 1, "b": 1}))
-    with pytest.raises(DataError, match=r"every class has a single picture, so none can be held out"):
+    with pytest.raises(DataError, match=r"every class has a single image, so none can be held out"):
         hold_out(found)

@@ -236,7 +236,7 @@ def test_an_empty_batch_has_no_pictures_and_the_right_shape():
 
 
 def test_one_path_in_place_of_a_list_is_refused_in_words():
-    with pytest.raises(UsageError, match="batch was given one str; expected a list of pictures"):
+    with pytest.raises(UsageError, match="batch was given one str; expected a list of images"):
         Preprocess().batch("cat.jpg")
 
 

@@ -5,12 +5,12 @@ import contextlib
 import pytest
 from jaxtyping import config
 
-from saccade.engine.graph import drawing as draw
+from saccade.engine.graph import trace
 
 
 @pytest.fixture(autouse=True, scope="session")
 def unchecked_while_traced():
-    traced = draw.free
+    traced = trace.free
 
     @contextlib.contextmanager
     def free():
@@ -23,5 +23,5 @@ def unchecked_while_traced():
             config.update("jaxtyping_disable", before)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "free", free)
+        patch.setattr(trace, "free", free)
         yield

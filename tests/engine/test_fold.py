@@ -8,7 +8,7 @@ from onnx import numpy_helper
 from torch import nn
 
 from saccade.data.image.preprocess import Preprocess
-from saccade.engine.export import graph
+from saccade.engine.export import build_graph
 from saccade.engine.graph.drawing import draw
 
 
@@ -28,7 +28,7 @@ class Scaled(nn.Module):
 def drawn(twice):
     torch.manual_seed(0)
     module, x = Scaled(twice).eval(), torch.randn(2, 3, 4)
-    made = draw(module, x, "x", ["batch", "tokens", 4], "y")
+    made = draw(module, x, "x", ["batch", "tokens", 4], ["y"])
     (got,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x.numpy()})
     np.testing.assert_allclose(got, module(x).detach().numpy(), atol=1e-6)
     return made.graph, module
@@ -48,7 +48,7 @@ def test_a_result_that_others_read_stays_as_it_is():
 
 
 def test_queries_are_scaled_by_their_weights():
-    made = graph(make("vit"), Preprocess(size=(32, 32))).graph
+    made = build_graph(make("vit"), Preprocess(size=(32, 32))).graph
     readers = {name: node.op_type for node in made.node for name in node.input}
     turned = [node for node in made.node if node.op_type == "Transpose"]
     assert turned

@@ -10,12 +10,11 @@ import onnx
 import pytest
 from PIL import Image
 
-from saccade.engine import verify as check
-from saccade.engine.export import graph
+from saccade.engine import verify
+from saccade.engine.export import build_graph, export_model
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
 from saccade.engine.torch import Eager
-from saccade.engine.write import write
 from saccade.tokens.merge import decreasing, merge
 from saccade.tokens.prune import prune
 from saccade.weights.load import Loaded, load
@@ -56,7 +55,7 @@ def photographs(pictures, preprocess, count, height, width):
 @pytest.mark.parametrize("way", WAYS)
 def test_one_graph_of_the_real_model_answers_five_sizes(way, real, pictures, tmp_path):
     module = WAYS[way](real.module)
-    onnx.save(graph(module, real.preprocess), tmp_path / "model.onnx")
+    onnx.save(build_graph(module, real.preprocess), tmp_path / "model.onnx")
     model, engines = Eager(module), [Onnx(tmp_path / "model.onnx"), OpenVino(tmp_path / "model.onnx", kept=1)]
     for size in SIZES:
         x = photographs(pictures, real.preprocess, *size)
@@ -70,9 +69,9 @@ def test_the_real_model_in_int8_keeps_its_answers(real, pictures, tmp_path):
     model = Loaded(real.module, preprocess, real.labels)
     learnt = [data for data, _ in pictures[10::20]]
     others = [pair for i, pair in enumerate(pictures) if i % 20 != 10]
-    samples = check.Samples([data for data, _ in others], [label for _, label in others])
-    calibration = check.inputs(preprocess, "floats", learnt)
-    found = write(tmp_path / "out", model, "onnx", "floats", samples, calibration)
+    samples = verify.Samples([data for data, _ in others], [label for _, label in others])
+    calibration = verify.graph_inputs(preprocess, "floats", learnt)
+    found = export_model(tmp_path / "out", model, "onnx", "floats", samples, calibration)
     print(f"{len(others)} pictures: {found}")
     assert found.agreement >= 0.98
     assert found.right >= found.before - 0.005

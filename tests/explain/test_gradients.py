@@ -9,7 +9,7 @@ from subjects import pictures, subject
 
 import saccade
 from saccade.explain.methods import gradients
-from saccade.explain.methods.gradients import NOISE, Path, attributions, mean_colour, slope
+from saccade.explain.methods.gradients import NOISE, Path, attributions, input_gradient, mean_colour
 from saccade.explain.methods.table import METHODS
 from saccade.models.build import Vision
 from saccade.models.resnet import ResNet
@@ -27,7 +27,7 @@ def score(module: Vision, image: torch.Tensor) -> torch.Tensor:
 def test_the_gradient_is_how_the_score_moves_with_a_sample(kind: str) -> None:
     module = subject(kind).double()
     image, step = pictures(module).double(), 1e-6
-    found = slope(module, image, TARGET)
+    found = input_gradient(module, image, TARGET)
     for place in ((0, 0, 3, 5), (1, 2, 7, 1), (0, 1, 22, 15)):
         more, less = image.clone(), image.clone()
         more[place] += step
@@ -40,7 +40,7 @@ def test_the_gradient_is_how_the_score_moves_with_a_sample(kind: str) -> None:
 def test_gradient_times_input_is_added_up_in_every_place(kind: str) -> None:
     module = subject(kind)
     image = pictures(module)
-    parts = (image * slope(module, image, TARGET)).double().numpy()
+    parts = (image * input_gradient(module, image, TARGET)).double().numpy()
     maps = METHODS["gradient"].function(module, image, TARGET).numpy()
     side = 1 if kind == "cnn" else module.config.patch
     expected = np.zeros(maps.shape)
@@ -65,7 +65,7 @@ def test_they_are_the_sum_of_many_small_steps() -> None:
     start = mean_colour(image)
     shares = (torch.arange(steps, dtype=torch.float64) + 0.5) / steps
     way = start + shares[:, None, None, None] * (image - start)
-    mean = slope(module, way, TARGET[:1].expand(steps)).numpy().mean(0)
+    mean = input_gradient(module, way, TARGET[:1].expand(steps)).numpy().mean(0)
     expected = (image - start)[0].numpy() * mean
     found = attributions(module, image, TARGET[:1])[0].numpy()
     assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
@@ -116,12 +116,12 @@ def test_a_path_is_cut_only_where_the_gradient_turns_quickly() -> None:
             return super().piece(low, high)
 
     path = Watched(Step(), torch.zeros(3, 2, 2), torch.ones(3, 2, 2), torch.tensor([0]))
-    assert float(path.whole().sum()) == pytest.approx(1, abs=1e-3)
+    assert float(path.integrate().sum()) == pytest.approx(1, abs=1e-3)
     assert all(low < 0.26 for low, high in made if high - low < 0.25)
     assert len(made) * gradients.NODES < 200
     made.clear()
     path.target = torch.tensor([1])
-    assert float(path.whole().sum()) == pytest.approx(1, abs=1e-6)
+    assert float(path.integrate().sum()) == pytest.approx(1, abs=1e-6)
     assert len(made) <= gradients.PIECES // 8
 
 

@@ -13,20 +13,19 @@ from saccade.explain.inside import head_plots
 from saccade.explain.inside.heads import (
     NO_LOGIT,
     NO_PATH,
-    Heads,
+    HeadStatistics,
     ablation,
     direct,
-    fall,
+    distance_and_entropy,
     finisher,
-    look,
+    logit_drop,
     mean_parts,
     measure,
 )
 from saccade.explain.replay import grid_of, moments
 from saccade.models.receptive_field import apart, attention_distances
 from saccade.models.vit import ViT
-from saccade.nn import pool
-from saccade.nn import position_kinds as place
+from saccade.nn import pool, position_kinds
 from saccade.nn.block import BlockStyle
 from saccade.report.plots import LIGHT, render
 
@@ -46,7 +45,7 @@ def made(**changes: object) -> tuple[ViT, torch.Tensor]:
 def test_distance_a_few_rows_at_a_time_is_that_of_the_whole_matrix(changes: dict, rows: int) -> None:
     vit, image = made(**changes)
     between = apart(grid_of(vit, image), 8, image)
-    found = [look(moment, between, rows) for moment in moments(vit, image)]
+    found = [distance_and_entropy(moment, between, rows) for moment in moments(vit, image)]
     wanted = torch.tensor(attention_distances(vit, image))
     assert (torch.stack([far.mean(0) for far, _ in found]) - wanted).abs().max() <= 1e-5
     for (_, entropy), moment in zip(found, moments(vit, image), strict=True):
@@ -87,14 +86,14 @@ def test_the_direct_path_to_a_linear_reading_is_the_head_read_by_itself(style: B
     last = vit.encode(image)
     for moment in moments(vit, image):
         without = direct(moment, last, lambda z: z[:, 0] @ weight)
-        found = fall(last[:, 0] @ weight, without, target)
+        found = logit_drop(last[:, 0] @ weight, without, target)
         scale = moment.block.add1.scale
         part = moment.parts()[:, :, 0] * (1 if scale is None else scale)
         wanted = torch.einsum("b h d, d b -> b h", part, weight[:, target])
         assert (found - wanted).abs().max() <= 1e-4
 
 
-@pytest.mark.parametrize("position", place.KINDS)
+@pytest.mark.parametrize("position", position_kinds.KINDS)
 @torch.no_grad()
 def test_a_silenced_head_is_a_model_whose_head_is_cut_out(position: str) -> None:
     vit, image = made(position=position, registers=1)
@@ -153,7 +152,7 @@ def test_the_mean_over_equal_pictures_is_each_of_them_and_over_one_is_refused() 
     same = measure(vit, image[:1].repeat(2, 1, 1, 1), target, instead="mean")
     assert max(abs(value) for row in same.ablation for value in row) <= 1e-5
     assert max(abs(value) for row in measure(vit, image, target).ablation for value in row) > 1e-2
-    with pytest.raises(UsageError, match="'mean' over 1 picture"):
+    with pytest.raises(UsageError, match="'mean' over 1 image"):
         measure(vit, image[:1], target[:1], instead="mean")
     with pytest.raises(UsageError, match="instead is 'median'"):
         measure(vit, image, target, instead="median")
@@ -178,7 +177,7 @@ def test_numbers_come_back_from_json_and_the_plots_tell_them() -> None:
     vit, image = made()
     found = measure(vit, image, torch.tensor([1, 2]), effects=1)
     assert (found.pictures, found.effects) == (2, 1)
-    assert values.from_json(Heads, json.loads(json.dumps(values.to_json(found)))) == found
+    assert values.from_json(HeadStatistics, json.loads(json.dumps(values.to_json(found)))) == found
     plots = head_plots.plots(found)
     assert [plot.name for plot in plots] == [
         "attention-distance",

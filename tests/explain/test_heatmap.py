@@ -140,5 +140,5 @@ def test_it_says_what_it_is_and_does_not_change() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_are_refused(value: float) -> None:
-    with pytest.raises(ModelError, match="the map of rollout for 'cat' holds numbers that are not finite"):
+    with pytest.raises(ModelError, match="the map of rollout for 'cat' is not finite"):
         heat(spot(value=value))

@@ -15,7 +15,16 @@ from saccade.data.image.preprocess import Preprocess
 from saccade.errors import UsageError
 from saccade.explain.inside import filters
 from saccade.explain.inside.filters import Filters, components, kernels
-from saccade.explain.inside.inside import CNN, HEADLESS, NEEDS, SHORTENED, inside, named, plots, write
+from saccade.explain.inside.inside import (
+    CNN,
+    HEADLESS,
+    NEEDS,
+    SHORTENED,
+    inside,
+    picture_name,
+    plots,
+    write_inside,
+)
 from saccade.models.build import Vision
 from saccade.models.vit import ViT
 from saccade.nn.block import BlockStyle
@@ -48,7 +57,7 @@ def files(folder: Path, count: int) -> list[Path]:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("inside")
-    return write(folder / "new" / "out", made(), PREPROCESS, LABELS, files(folder, 2))
+    return write_inside(folder / "new" / "out", made(), PREPROCESS, LABELS, files(folder, 2))
 
 
 def test_the_page_holds_every_plot_in_light_and_dark_with_its_numbers(written: list[Path]) -> None:
@@ -89,29 +98,31 @@ def test_the_page_asks_for_nothing_and_runs_nothing(written: list[Path]) -> None
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
-    pages = [write(tmp_path / name, made(position="none"), PREPROCESS, (), [])[0] for name in "ab"]
+    pages = [write_inside(tmp_path / name, made(position="none"), PREPROCESS, (), [])[0] for name in "ab"]
     assert pages[0].read_bytes() == pages[1].read_bytes()
 
 
 def test_without_pictures_only_what_needs_none_is_shown_and_said(tmp_path: Path) -> None:
-    written = write(tmp_path / "out", made(), PREPROCESS, LABELS, [])
+    written = write_inside(tmp_path / "out", made(), PREPROCESS, LABELS, [])
     assert {path.stem for path in written if path.suffix == ".png"} == {
         "positions",
         "positions-by-distance",
         "filters",
     }
     page = written[0].read_text()
-    assert "No picture was given" in page
+    assert "No images were given" in page
     assert page.count(NEEDS) == 3
 
 
 def test_of_many_pictures_some_are_chosen_evenly(tmp_path: Path) -> None:
     module = made("resnet18_small_w4_8")
-    written = write(tmp_path / "out", module, PREPROCESS, LABELS, [Path(p) for p in files(tmp_path, 40)])
+    written = write_inside(
+        tmp_path / "out", module, PREPROCESS, LABELS, [Path(p) for p in files(tmp_path, 40)]
+    )
     found = json.loads(written[1].read_text())
     assert len(found["pictures"]) == 32
     assert (found["pictures"][0], found["pictures"][-1]) == ("0<b>&.png", "39<b>&.png")
-    assert "32 of 40 pictures" in written[0].read_text()
+    assert "32 of 40 images" in written[0].read_text()
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -178,15 +189,15 @@ def test_a_model_that_drops_tokens_is_not_shown_as_if_it_kept_them() -> None:
 def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be made"):
-        write(tmp_path / "file" / "out", made(depth=1), PREPROCESS, (), [])
+        write_inside(tmp_path / "file" / "out", made(depth=1), PREPROCESS, (), [])
 
 
 def test_pictures_are_called_by_their_file(tmp_path: Path) -> None:
     (path,) = files(tmp_path, 1)
     with path.open("rb") as stream:
-        assert named(stream, 3) == path.name
-    assert [named(each, 3) for each in (path, str(path), scenes(1)[0], b"")] == [path.name] * 2 + [
-        "picture 3"
+        assert picture_name(stream, 3) == path.name
+    assert [picture_name(each, 3) for each in (path, str(path), scenes(1)[0], b"")] == [path.name] * 2 + [
+        "image 3"
     ] * 2
 
 

@@ -9,7 +9,7 @@ import saccade
 from saccade import values
 from saccade.explain.inside import lens, norms
 from saccade.explain.inside.lens import Lens, read_depths, read_tokens
-from saccade.explain.inside.norms import Norms, describe, outliers
+from saccade.explain.inside.norms import Norms, outliers, summarise
 from saccade.explain.replay import moments
 from saccade.models.vit import ViT
 from saccade.nn import pool
@@ -103,7 +103,7 @@ def test_planted_outliers_are_found_and_nothing_else() -> None:
     assert not outliers(found).any()
     found[2, 1, 40] = 60.0
     found[2, 1, 0] = 900.0  # a class token is compared with nothing
-    told = describe(found, 1, (14, 14), ["a", "b"])
+    told = summarise(found, 1, (14, 14), ["a", "b"])
     (one,) = told.outliers
     assert (one.picture, one.block, one.row, one.column, one.norm) == (1, 2, 2, 11, 60.0)
     assert one.times == pytest.approx(6, rel=0.05)
@@ -130,12 +130,12 @@ def test_norms_are_those_of_the_stream_and_plots_ring_what_stands_out() -> None:
     assert values.from_json(Norms, json.loads(json.dumps(values.to_json(found)))) == found
     for plot in norms.plots(found):
         assert render(plot, LIGHT).startswith(b"\x89PNG")
-    planted = describe(torch.tensor([[[1.0, 1.1, 1.2, 50.0]]]).double(), 0, (2, 2), ["a"])
+    planted = summarise(torch.tensor([[[1.0, 1.1, 1.2, 50.0]]]).double(), 0, (2, 2), ["a"])
     curve, maps = norms.plots(planted)
-    assert "1 patch (25.0 %) stands out after block 0" in curve.message
+    assert "1 outlier (25.0 % of the patches) after block 0" in curve.message
     assert maps.rows[0][-1] == 1
     assert render(maps, DARK) != render(
-        norms.plots(describe(torch.ones(1, 1, 4).double(), 0, (2, 2), ["a"]))[1], DARK
+        norms.plots(summarise(torch.ones(1, 1, 4).double(), 0, (2, 2), ["a"]))[1], DARK
     )
     assert render(curve, DARK).startswith(b"\x89PNG")
 

@@ -8,14 +8,14 @@ from subjects import KINDS, asked, pictures, subject
 import saccade
 from saccade.data.image.preprocess import HALF, IMAGENET, Preprocess
 from saccade.errors import UsageError
-from saccade.explain.ask import grid, held
 from saccade.explain.methods.gradients import mean_colour
-from saccade.explain.methods.table import METHODS, fitting, method
+from saccade.explain.methods.table import METHODS, find_method, fitting_methods
+from saccade.explain.target import held, map_grid
 from saccade.models.resnet import ResNet
 
 NAMES = ["relevance", "generic", "attention", "rollout", "gradient_rollout", "gradcam", "gradient",
          "integrated", "occlusion", "random"]  # fmt: skip
-PAIRS = [(kind, name) for kind in KINDS for name in fitting(subject(kind))]
+PAIRS = [(kind, name) for kind in KINDS for name in fitting_methods(subject(kind))]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_a_map_for_every_model(kind: str, name: str) -> None:
     image = pictures(module)
     before = {key: value.clone() for key, value in module.state_dict().items()}
     maps = asked(name, module, image)
-    pixels, cells, own = image.shape[-2:], grid(module, image), tuple(maps.shape[-2:])
+    pixels, cells, own = image.shape[-2:], map_grid(module, image), tuple(maps.shape[-2:])
     assert maps.shape[0] == 2
     assert own in ({tuple(pixels), cells, (8, 8)} if isinstance(module, ResNet) else {cells})
     assert maps.dtype == torch.float32
@@ -107,7 +107,7 @@ def test_a_model_goes_on_training_after_an_error_too() -> None:
 @torch.no_grad()
 def test_the_grid_of_a_cnn_is_that_of_its_last_map(name: str, size: tuple[int, int]) -> None:
     module, image = saccade.create(name, classes=3).eval(), torch.zeros(1, 3, *size)
-    assert grid(module, image) == tuple(module.encode(image).shape[-2:])
+    assert map_grid(module, image) == tuple(module.encode(image).shape[-2:])
 
 
 def test_gradcam_of_a_cnn_is_the_map_of_its_linear_head() -> None:
@@ -199,19 +199,19 @@ def test_noise_belongs_to_the_picture() -> None:
 
 def test_a_method_that_does_not_exist_or_does_not_fit_is_told_in_words() -> None:
     vit, cnn = subject("token"), subject("cnn")
-    assert method("rollout", vit) is METHODS["rollout"]
-    assert method("gradcam", cnn) is METHODS["gradcam"]
+    assert find_method("rollout", vit) is METHODS["rollout"]
+    assert find_method("gradcam", cnn) is METHODS["gradcam"]
     with pytest.raises(
         UsageError, match="the method is 'relevnace', which is not known; did you mean 'relevance'"
     ):
-        method("relevnace", vit)
+        find_method("relevnace", vit)
     with pytest.raises(
         UsageError,
         match="the method is 'rollout', and this model is a CNN, which has no attention; "
         "use gradcam, gradient, integrated, occlusion or random",
     ):
-        method("rollout", cnn)
-    assert fitting(vit) == list(METHODS)
+        find_method("rollout", cnn)
+    assert fitting_methods(vit) == list(METHODS)
 
 
 def test_held_gives_gradients_inside_of_inference_mode() -> None:

@@ -3,6 +3,8 @@
 import base64
 import json
 import re
+import subprocess
+import sys
 import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,13 +15,20 @@ import torch
 from terminal import NAMES, small
 
 import saccade
-from saccade.explain.describe import alt, at, hottest, listing, side, tenth, where
-from saccade.explain.explanation import Question
-from saccade.explain.page import attention_data as gazes
-from saccade.explain.page.attention_data import gaze
-from saccade.explain.page.content import Shown
-from saccade.explain.page.page import LINKS, page
-from saccade.explain.page.tell import CNN, OTHERS, SLOW, names, story
+from saccade.explain.explanation import (
+    Question,
+    alt_text,
+    at_region,
+    hottest,
+    hottest_region,
+    hottest_tenth,
+    join_words,
+    region,
+)
+from saccade.explain.page import attention_data
+from saccade.explain.page.attention_data import pack_attention
+from saccade.explain.page.content import CNN, OTHERS, SLOW, PageMap, page_content, page_methods
+from saccade.explain.page.page import LINKS, render_page
 from saccade.explain.replay import moments
 from saccade.types import Prediction
 
@@ -66,21 +75,21 @@ def floats(text):
     return np.frombuffer(base64.b64decode(text), "<f4")
 
 
-def told(module, **options):
-    """A story about a random picture, and what the model sees of it."""
+def content(module, **options):
+    """The content of a page about a random picture, and what the model sees of it."""
     size = module.config.image
     pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     image = torch.from_numpy(saccade.Preprocess(size=size).normalise(pixels))[None]
     question = Question(**{"name": "photo.png", "method": "gradcam", **options})
-    made, account = story(module, image, pixels, NAMES.__getitem__, question, "small")
-    return made, account, image
+    made, explanation = page_content(module, image, pixels, NAMES.__getitem__, question, "small")
+    return made, explanation, image
 
 
 @pytest.fixture(scope="module")
 def vit():
     module = small().module
-    made, _, image = told(module, method="relevance")
-    html = page(made)
+    made, _, image = content(module, method="relevance")
+    html = render_page(made)
     return module, made, image, html, Page(html)
 
 
@@ -89,8 +98,8 @@ def cnn():
     torch.manual_seed(0)
     module = saccade.create("resnet18_small_32", classes=5).eval()
     torch.nn.init.normal_(list(module.parameters())[-2], std=0.1)
-    made, _, _ = told(module, quick=True)
-    return made, Page(page(made))
+    made, _, _ = content(module, quick=True)
+    return made, Page(render_page(made))
 
 
 # where a token looks
@@ -100,12 +109,12 @@ def test_attention_is_the_models_own_to_half_a_step(vit):
     module, made, image, *_ = vit
     with torch.no_grad():
         real = np.stack([moment.attention[0].numpy() for moment in moments(module, image)])
-    seen = made.gaze
+    seen = made.attention
     assert seen.attention().shape == real.shape == (2, 4, 17, 17)
     assert np.abs(seen.attention() - real).max() <= seen.scale.max() / 2 + 1e-7
     assert (np.abs(seen.attention() - real) <= seen.scale[..., None] / 2 + 1e-7).all()
     assert not seen.averaged
-    assert seen.told == "All 2 layers and 4 heads are here."
+    assert seen.summary == "All 2 layers and 4 heads are included."
 
 
 @pytest.mark.parametrize(
@@ -114,67 +123,69 @@ def test_attention_is_the_models_own_to_half_a_step(vit):
 )
 def test_a_large_model_keeps_the_mean_over_heads_then_fewer_layers(vit, most, layers, heads):
     module, _, image, *_ = vit
-    seen = gaze(module, image, most)
+    seen = pack_attention(module, image, most)
     assert (seen.layers, seen.levels.shape[1]) == (layers, heads)
     with torch.no_grad():
         kept = [moment.attention[0] for moment in moments(module, image) if moment.index in layers]
     real = np.stack([p.numpy() if heads == 4 else p.mean(0, keepdim=True).numpy() for p in kept])
     assert np.abs(seen.attention() - real).max() <= seen.scale.max() / 2 + 1e-7
-    assert ("too large for a page" in seen.told) == (heads == 1)
+    assert ("too large for a page" in seen.summary) == (heads == 1)
 
 
 def test_a_model_beyond_the_page_has_no_attention_there(vit):
     module, _, image, *_ = vit
-    assert gaze(module, image, 17**2 - 1) is None
+    assert pack_attention(module, image, 17**2 - 1) is None
 
 
 def test_rows_formed_a_few_at_a_time_are_the_same(vit, monkeypatch):
     module, made, image, *_ = vit
-    monkeypatch.setattr(gazes, "ROWS", 5)
-    again = gaze(module, image)
-    assert np.abs(again.attention() - made.gaze.attention()).max() <= made.gaze.scale.max()
-    assert np.allclose(again.scale, made.gaze.scale, atol=1e-7)
+    monkeypatch.setattr(attention_data, "ROWS", 5)
+    again = pack_attention(module, image)
+    assert np.abs(again.attention() - made.attention.attention()).max() <= made.attention.scale.max()
+    assert np.allclose(again.scale, made.attention.scale, atol=1e-7)
 
 
 def test_tokens_before_the_patches_have_names():
-    assert gazes.fronts(small(pool="pair", registers=2).module) == (
+    assert attention_data.front_names(small(pool="pair", registers=2).module) == (
         "class token",
         "distillation token",
         "register 1",
         "register 2",
     )
-    assert gazes.fronts(small(pool="mean").module) == ()
+    assert attention_data.front_names(small(pool="mean").module) == ()
 
 
 # words
 
 
 def test_places_have_names():
-    assert side(0, 0, 3, 3) == "upper left"
-    assert [side(1, column, 3, 3) for column in range(3)] == ["left", "middle", "right"]
-    assert [side(row, 1, 3, 3) for row in range(3)] == ["top", "middle", "bottom"]
-    assert (at("middle"), at("upper left"), at("nowhere")) == (
+    assert region(0, 0, 3, 3) == "upper left"
+    assert [region(1, column, 3, 3) for column in range(3)] == ["left", "middle", "right"]
+    assert [region(row, 1, 3, 3) for row in range(3)] == ["top", "middle", "bottom"]
+    assert (at_region("middle"), at_region("upper left"), at_region("nowhere")) == (
         "in the middle",
         "at the upper left",
         "nowhere",
     )
-    assert (listing(["a"]), listing(["a", "b", "c"])) == ("a", "a, b and c")
+    assert (join_words(["a"]), join_words(["a", "b", "c"])) == ("a", "a, b and c")
 
 
 def test_the_hottest_tenth_of_an_even_map_is_a_tenth_of_it():
-    assert tenth(np.ones((10, 10), np.float32)) == pytest.approx(0.1)
+    assert hottest_tenth(np.ones((10, 10), np.float32)) == pytest.approx(0.1)
     one = np.zeros((10, 10), np.float32)
     one[2, 8] = 3
-    assert tenth(one) == 1
-    assert where(one) == "upper right"
+    assert hottest_tenth(one) == 1
+    assert hottest_region(one) == "upper right"
     assert hottest(one, 1)[0] == (3, 9, 3.0, 1.0, "upper right")
 
 
 def test_what_speaks_against_a_class_is_no_heat():
     grid = np.array([[1.0, -5.0], [1.0, 0.0]], np.float32)
     assert sum(spot.share for spot in hottest(grid, 4)) == pytest.approx(1)
-    assert where(-np.ones((2, 2), np.float32)) == "nowhere"
-    assert alt(-np.ones((2, 2), np.float32), "gradient", "cat", "x.png").endswith("no place speaks for it.")
+    assert hottest_region(-np.ones((2, 2), np.float32)) == "nowhere"
+    assert alt_text(-np.ones((2, 2), np.float32), "gradient", "cat", "x.png").endswith(
+        "no evidence for it anywhere."
+    )
 
 
 # what the page is
@@ -229,12 +240,12 @@ def test_attention_in_the_page_is_that_of_the_model(vit):
     levels = np.frombuffer(zlib.decompress(base64.b64decode(known["levels"])), np.uint8)
     scale = floats(known["scale"])
     shape = (len(known["layers"]), known["kept"], 17, 17)
-    assert (levels.reshape(shape) * scale.reshape(*shape[:3], 1) == made.gaze.attention()).all()
+    assert (levels.reshape(shape) * scale.reshape(*shape[:3], 1) == made.attention.attention()).all()
 
 
 def test_methods_that_ask_often_have_one_class_and_those_without_classes_one_map(vit):
     _, made, *_ = vit
-    count = {way.name: sum(each.method == way.name for each in made.maps) for way in made.ways}
+    count = {result.name: sum(each.method == result.name for each in made.maps) for result in made.results}
     assert count["gradcam"] == 1 + OTHERS
     assert {count[name] for name in SLOW} == {1}
     assert count["attention"] == count["random"] == 1
@@ -242,10 +253,12 @@ def test_methods_that_ask_often_have_one_class_and_those_without_classes_one_map
 
 def test_the_first_sentences_are_made_from_the_numbers(vit):
     _, made, *_, seen = vit
-    assert f"The model is {made.answers[0].score * 100:.1f} % sure of it." in seen.text
+    assert f"The model's confidence is {made.answers[0].score * 100:.1f} %." in seen.text
     grid = made.map("relevance", made.answers[0].index).grid
-    verdict = made.ways[0].verdict
-    said = f"holds {tenth(grid) * 100:.0f} % of it. Measured on the model itself, this map is {verdict}."
+    verdict = made.results[0].verdict
+    said = (
+        f"holds {hottest_tenth(grid) * 100:.0f} % of it. Measured on the model itself, this map is {verdict}."
+    )
     assert said in seen.text
 
 
@@ -254,22 +267,22 @@ def test_the_first_sentences_are_made_from_the_numbers(vit):
     [
         (
             ("rollout", "gradient_rollout"),
-            "Better than random on this picture: rollout and gradient rollout.",
+            "Better than random on this image: rollout and gradient rollout.",
         ),
-        ((), "No map of this picture is better than a random one"),
+        ((), "No map of this image is better than a random one"),
     ],
 )
 def test_what_is_better_than_random_is_named(vit, good, lead):
     _, made, *_ = vit
-    ways = [replace(way, good=way.name in good, figures={"gain": 0.5}) for way in made.ways]
-    assert lead in Page(page(replace(made, ways=ways))).text
+    results = [replace(result, good=result.name in good, figures={"gain": 0.5}) for result in made.results]
+    assert lead in Page(render_page(replace(made, results=results))).text
 
 
 def test_the_control_is_the_mean_of_random_maps_and_has_no_verdict(vit):
     _, made, *_ = vit
-    assert [way.verdict for way in made.ways if way.name == "random"] == ["the control"]
-    assert all(way.figures and way.reason for way in made.ways)
-    assert {way.verdict for way in made.ways} <= {
+    assert [result.verdict for result in made.results if result.name == "random"] == ["the control"]
+    assert all(result.figures and result.reason for result in made.results)
+    assert {result.verdict for result in made.results} <= {
         "better than random",
         "not better than random",
         "uninformative",
@@ -279,29 +292,32 @@ def test_the_control_is_the_mean_of_random_maps_and_has_no_verdict(vit):
 
 def test_nothing_is_measured_in_a_hurry(cnn):
     made, seen = cnn
-    assert not any(way.figures or way.verdict for way in made.ways)
+    assert not any(result.figures or result.verdict for result in made.results)
     assert "truth" not in {link["href"][1:] for link in seen.all("a")}
 
 
 def test_slow_methods_are_left_out_of_large_models_unless_asked_for(vit, monkeypatch):
     module = vit[0]
-    assert set(SLOW) <= set(names(module, "relevance", every=False))
-    monkeypatch.setattr("saccade.explain.page.tell.QUICK", 1)
-    assert not set(SLOW) & set(names(module, "relevance", every=False))
-    assert "occlusion" in names(module, "occlusion", every=False)
-    assert set(SLOW) <= set(names(module, "relevance", every=True))
-    made, *_ = told(module, quick=True)
-    assert "Left out, as they take long: integrated and occlusion (--all adds them)." in Page(page(made)).text
+    assert set(SLOW) <= set(page_methods(module, "relevance", every=False))
+    monkeypatch.setattr("saccade.explain.page.content.QUICK", 1)
+    assert not set(SLOW) & set(page_methods(module, "relevance", every=False))
+    assert "occlusion" in page_methods(module, "occlusion", every=False)
+    assert set(SLOW) <= set(page_methods(module, "relevance", every=True))
+    made, *_ = content(module, quick=True)
+    assert (
+        "Skipped because they are slow: integrated and occlusion (--all adds them)."
+        in Page(render_page(made)).text
+    )
 
 
-def test_the_account_is_that_of_the_first_map():
-    made, account, _ = told(small().module, target=3)
-    assert (account.heatmap.target, account.heatmap.label) == (3, "fish")
+def test_the_explanation_is_that_of_the_first_map():
+    made, explanation, _ = content(small().module, target=3)
+    assert (explanation.heatmap.target, explanation.heatmap.label) == (3, "fish")
     assert made.answers[0].index == 3
-    assert (account.heatmap.grid == made.map("gradcam", 3).grid).all()
-    way = next(way for way in made.ways if way.name == "gradcam")
-    assert account.heatmap.score == way.figures["gain"]
-    assert account.verdict.reason.endswith(way.reason)
+    assert (explanation.heatmap.grid == made.map("gradcam", 3).grid).all()
+    result = next(result for result in made.results if result.name == "gradcam")
+    assert explanation.heatmap.score == result.figures["gain"]
+    assert explanation.verdict.reason.endswith(result.reason)
 
 
 def test_the_answer_by_depth_ends_with_the_answer(vit):
@@ -315,7 +331,7 @@ def test_names_of_classes_and_pictures_are_no_markup(vit):
     _, made, *_ = vit
     bad = [Prediction(label=HOSTILE, score=each.score, index=each.index) for each in made.answers]
     guesses = [Prediction(label=HOSTILE, score=0.1, index=0) for _ in made.guesses]
-    html = page(replace(made, name=HOSTILE, model=HOSTILE, answers=bad, guesses=guesses))
+    html = render_page(replace(made, name=HOSTILE, model=HOSTILE, answers=bad, guesses=guesses))
     assert html.count("<script") == 2
     assert "\u202e" not in html.replace("\\u202e", "")
     assert len(Page(html).all("b")) == len(vit[-1].all("b"))
@@ -325,7 +341,7 @@ def test_a_cnn_has_maps_and_no_attention(cnn):
     made, seen = cnn
     assert json.loads(seen.data)["attention"] is None
     assert CNN in seen.text
-    assert [way.name for way in made.ways] == ["gradcam", "gradient", "random"]
+    assert [result.name for result in made.results] == ["gradcam", "gradient", "random"]
     assert made.left == ["integrated", "occlusion"]
     assert made.map("gradient", made.answers[0].index).grid.shape == (32, 32)
     assert "depth" not in {link["href"][1:] for link in seen.all("a")}
@@ -333,7 +349,12 @@ def test_a_cnn_has_maps_and_no_attention(cnn):
 
 def test_a_map_that_is_zero_everywhere_is_said_to_be_so(vit):
     _, made, *_ = vit
-    flat = [Shown(method=e.method, target=e.target, grid=np.zeros_like(e.grid)) for e in made.maps]
-    seen = Page(page(replace(made, maps=flat)))
-    assert "finds nothing in the picture that speaks for it" in seen.text
-    assert all(one["alt"].endswith("no place speaks for it.") for one in json.loads(seen.data)["maps"])
+    flat = [PageMap(method=e.method, target=e.target, grid=np.zeros_like(e.grid)) for e in made.maps]
+    seen = Page(render_page(replace(made, maps=flat)))
+    assert "finds no evidence for it in the image" in seen.text
+    assert all(one["alt"].endswith("no evidence for it anywhere.") for one in json.loads(seen.data)["maps"])
+
+
+def test_a_page_that_cannot_be_written_is_refused_without_torch():
+    code = "import sys, saccade.explain.write; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

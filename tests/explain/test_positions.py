@@ -119,7 +119,7 @@ def test_a_large_grid_shows_some_tiles_and_measures_all_pairs() -> None:
     assert found.by_offset[19][29] == pytest.approx(
         (similarity(x, torch.tensor([0]))[0, 599] + similarity(x, torch.tensor([29]))[0, 570]).item() / 2
     )
-    assert "196 places of 600 have a tile" in positions.plots(found)[0].note
+    assert "196 positions of 600 have a tile" in positions.plots(found)[0].note
 
 
 @pytest.mark.parametrize("grid", [(3, 5), (1, 7), (1, 1)])
@@ -132,10 +132,10 @@ def test_plots_draw_and_their_numbers_are_json(grid: tuple[int, int]) -> None:
 
 def test_the_sentence_follows_the_numbers() -> None:
     flat = torch.ones(9, 4)
-    assert "no more alike" in positions.plots(measure(flat, (3, 3)))[0].message
+    assert "no more similar" in positions.plots(measure(flat, (3, 3)))[0].message
     grid = positions.positions(saccade.create("vit_xs4_32", position="sincos2d"))
     assert isinstance(grid, Positions)
-    assert "are more alike" in positions.plots(grid)[0].message
+    assert "are more similar" in positions.plots(grid)[0].message
 
 
 def test_the_real_weights_have_learnt_the_grid(data) -> None:

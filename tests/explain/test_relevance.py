@@ -13,7 +13,7 @@ from torch import Tensor
 import saccade
 from saccade.explain.methods import lrp
 from saccade.explain.methods import relevance as module_of
-from saccade.explain.methods.relevance import generic, levels, relevance, rolled, sums
+from saccade.explain.methods.relevance import generic, levels, relevance, relevance_sums, rollout_row
 from saccade.explain.replay import moments, replay
 from saccade.models.vit import ViT
 
@@ -155,7 +155,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_sum_over_tokens_is_kept(kind: str, exact: bool, watched: list[float]) -> None:
     vit = subject(kind)
-    found = sums(vit, pictures(vit), TARGET, exact)
+    found = relevance_sums(vit, pictures(vit), TARGET, exact)
     assert found.shape == (len(vit.blocks) + 1, 2)
     assert (found - 1).abs().max() <= 1e-3
     assert len(watched) >= 10 * len(vit.blocks)  # six linear layers, two sums and two products in each
@@ -168,7 +168,7 @@ def test_the_gradient_is_autograds(kind: str) -> None:
     image = pictures(vit).requires_grad_()
     logits, seen = replay(vit, image, lambda moment: moment.z)
     expected = torch.autograd.grad(logits.gather(1, TARGET[:, None]).sum(), seen)
-    found = levels(vit, image.detach(), TARGET, lambda level: level.pair.gradient, bottom=True)[1:]
+    found = levels(vit, image.detach(), TARGET, lambda level: level.signal.gradient, bottom=True)[1:]
     for ours, theirs in zip(found, reversed(expected), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-6 + 1e-5 * float(theirs.abs().max()))
 
@@ -217,7 +217,7 @@ def test_the_whole_method_against_a_slow_one(which: Callable, monkeypatch: pytes
     expected = slow_map(vit, image, TARGET, which is generic)
     name = "relevance" if which is relevance else "attention"
     matrices = levels(vit, image, TARGET, attrgetter(name, "means"), exact=True)
-    assert far(rolled(matrices, probed=False)[:, vit.config.front :], expected) <= 1e-9
+    assert far(rollout_row(matrices, probed=False)[:, vit.config.front :], expected) <= 1e-9
 
 
 def test_a_row_from_the_top_down_is_that_of_the_product() -> None:
@@ -228,10 +228,10 @@ def test_a_row_from_the_top_down_is_that_of_the_product() -> None:
     for matrix in matrices:
         whole = whole @ (torch.eye(5) + matrix)
     assert torch.allclose(
-        rolled([(each, None) for each in (start, *matrices)], probed=False), (whole - start)[:, 0]
+        rollout_row([(each, None) for each in (start, *matrices)], probed=False), (whole - start)[:, 0]
     )
     short = [start[:, :, :1], matrices[0][:, :1], *matrices[1:]]
-    assert torch.allclose(rolled([(each, None) for each in short], probed=False), (whole - start)[:, 0])
+    assert torch.allclose(rollout_row([(each, None) for each in short], probed=False), (whole - start)[:, 0])
 
 
 # The maps.
@@ -315,7 +315,7 @@ def test_nearly_is_near_and_rounding_does_not_matter(tiny: saccade.Model, data: 
     image, target = shown(tiny, data / "samples" / "catdog.png"), torch.tensor([243])
     found = relevance(tiny.module, image, target).flatten(1)
     matrices = levels(tiny.module, image, target, attrgetter("relevance", "means"), exact=True)
-    exact = rolled(matrices, probed=False)
+    exact = rollout_row(matrices, probed=False)
     assert far(found, exact[:, 1:]) <= 0.01
     assert far(relevance(tiny.module, image * (1 + 1e-6), target).flatten(1), found) <= 0.01
-    assert (sums(tiny.module, image, target) - 1).abs().max() <= 1e-3
+    assert (relevance_sums(tiny.module, image, target) - 1).abs().max() <= 1e-3

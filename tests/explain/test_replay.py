@@ -5,8 +5,7 @@ import torch
 
 import saccade
 from saccade.explain.replay import moments, replay
-from saccade.nn import pool
-from saccade.nn import position_kinds as place
+from saccade.nn import pool, position_kinds
 from saccade.nn.block import BlockStyle
 
 STYLES = {
@@ -25,7 +24,7 @@ def made(**changes: object) -> tuple[torch.nn.Module, torch.Tensor]:
 
 
 @pytest.mark.parametrize("explicit", [False, True])
-@pytest.mark.parametrize("position", place.KINDS)
+@pytest.mark.parametrize("position", position_kinds.KINDS)
 @pytest.mark.parametrize("how", pool.KINDS)
 @torch.no_grad()
 def test_replay_is_forward(how: str, position: str, explicit: bool) -> None:

@@ -10,7 +10,7 @@ from subjects import VITS, asked, pictures, subject
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import saccade
-from saccade.explain.methods import attention as looking
+from saccade.explain.methods import attention
 from saccade.explain.replay import moments, replay
 from saccade.models.build import Vision
 
@@ -85,7 +85,7 @@ def test_a_probe_reads_by_its_own_attention() -> None:
 @torch.no_grad()
 def test_the_rows_of_rollout_sum_to_one_and_so_do_the_shares_that_are_read(kind: str) -> None:
     module = subject(kind)
-    rolled, shares = looking.rolled_out(module, pictures(module))
+    rolled, shares = attention.rollout_matrix(module, pictures(module))
     assert (rolled.sum(-1) - 1).abs().max() <= 1e-5
     assert (shares.sum(-1) - 1).abs().max() <= 1e-5
 
@@ -146,7 +146,7 @@ def test_a_thousand_tokens_fit(name: str, model: str, side: int) -> None:
         maps = asked(name, module, torch.randn(1, 3, side, side))
     assert maps.shape == (1, 32, 32)
     input_or_mlp = 4 * n * module.config.width
-    assert largest.count <= max(looking.AT_ONCE, n * n, input_or_mlp) < heads * n * n
+    assert largest.count <= max(attention.AT_ONCE, n * n, input_or_mlp) < heads * n * n
 
 
 @pytest.mark.parametrize("rows", [1, 7, 10**6])
@@ -154,6 +154,6 @@ def test_rows_at_a_time_do_not_change_a_map(rows: int, monkeypatch: pytest.Monke
     module = subject("relative")
     image = pictures(module)
     expected = {name: asked(name, module, image) for name in ATTENTIVE}
-    monkeypatch.setattr(looking, "AT_ONCE", rows * 2 * 2 * 26)
+    monkeypatch.setattr(attention, "AT_ONCE", rows * 2 * 2 * 26)
     for name, maps in expected.items():
         assert torch.allclose(asked(name, module, image), maps, atol=1e-6)

@@ -22,11 +22,11 @@ def test_a_label_comes_before_a_number_and_the_exact_one_before_another() -> Non
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        ("brid", "the target is 'brid', which is no label of this model; did you mean 'bird'"),
-        ("xyz", "which is no label of this model; give one of its 5 labels or a number from 0 to 4"),
-        ("", "the target is '', which is no label of this model; give one of its 5 labels"),
-        ("a\nb", "the target is 'a.*nb', which is no label"),
-        ("-1", "the target is '-1', which is no label"),
+        ("brid", "the target is 'brid', which is not a label of this model; did you mean 'bird'"),
+        ("xyz", "which is not a label of this model; give one of its 5 labels or a number from 0 to 4"),
+        ("", "the target is '', which is not a label of this model; give one of its 5 labels"),
+        ("a\nb", "the target is 'a.*nb', which is not a label"),
+        ("-1", "the target is '-1', which is not a label"),
         (5, "the target is class 5; expected a number from 0 to 4"),
         (-1, "the target is class -1; expected a number from 0 to 4"),
         ("7", "the target is class 7; expected"),

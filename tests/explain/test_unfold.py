@@ -11,12 +11,11 @@ import saccade
 from saccade.errors import UsageError
 from saccade.explain.inside.heads import measure
 from saccade.explain.inside.lens import read_depths
-from saccade.explain.methods.relevance import levels, sums
-from saccade.explain.methods.table import METHODS, fitting
+from saccade.explain.methods.relevance import levels, relevance_sums
+from saccade.explain.methods.table import METHODS, fitting_methods
 from saccade.explain.replay import moments, replay
 from saccade.models.vit import ViT
-from saccade.nn import pool
-from saccade.nn import position_kinds as place
+from saccade.nn import pool, position_kinds
 from saccade.tokens.light import lighten
 from saccade.tokens.merge import merge
 from saccade.tokens.prune import prune
@@ -26,11 +25,12 @@ LOOPS: dict[str, Callable[[ViT], ViT]] = {
     "predictor": lambda vit: prune(vit, 0.6, (1, 3)),
     "attention": lambda vit: prune(vit, 0.5, (1, 2), by="attention"),
     "merged": lambda vit: merge(vit, (9, 0, 9, 5)),
+    "merged as published": lambda vit: merge(vit, (9, 0, 9, 5), "paper"),
     "windowed": lambda vit: lighten(vit, "windowed", 3),
     "chunked": lambda vit: lighten(vit, "chunked", 5),
 }
 TARGET = torch.tensor([3, 1])
-WAYS = [*((how, "learned") for how in pool.KINDS), *(("mean", position) for position in place.KINDS)]
+WAYS = [*((how, "learned") for how in pool.KINDS), *(("mean", position) for position in position_kinds.KINDS)]
 CASES = [(loop, *way) for loop in LOOPS for way in WAYS if (loop, way[1]) != ("windowed", "relative")]
 """Relative positions have no windows: refused in words."""
 
@@ -72,8 +72,8 @@ def test_dropped_patches_are_seen_by_nobody_and_merged_ones_alike() -> None:
 @pytest.mark.parametrize("loop", ["predictor", "merged", "windowed"])
 def test_relevance_is_kept_through_every_block(loop: str, how: str) -> None:
     vit, image = made(loop, pool=how)
-    assert (sums(vit, image, TARGET, exact=True) - 1).abs().max() <= 1e-3
-    assert (sums(vit, image, TARGET) - 1).abs().max() <= 1e-3
+    assert (relevance_sums(vit, image, TARGET, exact=True) - 1).abs().max() <= 1e-3
+    assert (relevance_sums(vit, image, TARGET) - 1).abs().max() <= 1e-3
 
 
 @pytest.mark.parametrize("how", ["token", "mean", "mean_norm", "map"])
@@ -81,7 +81,7 @@ def test_relevance_is_kept_through_every_block(loop: str, how: str) -> None:
 def test_the_gradient_on_its_way_down_is_the_models_own(loop: str, how: str) -> None:
     vit, image = made(loop, pool=how)
     vit, image = vit.double(), image.double()
-    found = levels(vit, image, TARGET, attrgetter("pair"), exact=True, bottom=True)[-1]
+    found = levels(vit, image, TARGET, attrgetter("signal"), exact=True, bottom=True)[-1]
     assert isinstance(found.gradient, Tensor)
     z = vit.embed(image).detach().requires_grad_()
     stages = unfold(vit, image)
@@ -97,7 +97,7 @@ def test_the_gradient_on_its_way_down_is_the_models_own(loop: str, how: str) -> 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_every_method_draws_a_map_of_all_patches(loop: str) -> None:
     vit, image = made(loop)
-    for name in set(fitting(vit)) - {"integrated", "occlusion"}:  # slow, and they only ask the model
+    for name in set(fitting_methods(vit)) - {"integrated", "occlusion"}:  # slow, and they only ask the model
         found = METHODS[name].function(vit, image, TARGET)
         assert found.shape == (2, 8, 6), name
         assert bool(found.isfinite().all()), name
@@ -120,5 +120,5 @@ def test_a_model_at_rest_needs_no_unfolding() -> None:
 
 
 def test_relative_positions_in_windows_are_refused() -> None:
-    with pytest.raises(UsageError, match="relative positions have no windows"):
+    with pytest.raises(UsageError, match="does not support relative positions"):
         made("windowed", position="relative")

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 
-from saccade.metrics.classify import BINS, Scores, scores
-from saccade.metrics.interval import wilson
+from saccade.metrics.classify import BINS, ClassifyScores, scores
+from saccade.metrics.interval import interval_words, wilson
 
 cases = st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(2, 12), st.floats(0.1, 20))
 few = settings(max_examples=60, deadline=None)
@@ -109,7 +109,7 @@ def test_the_order_of_pictures_does_not_matter(drawn, random):
 def test_json_holds_everything_and_comes_back(drawn):
     found = scores(*case(*drawn))
     text = json.dumps(found.to_json(), allow_nan=False)
-    assert Scores.from_json(json.loads(text)).to_json() == found.to_json()
+    assert ClassifyScores.from_json(json.loads(text)).to_json() == found.to_json()
     assert {"accuracy", "top5", "loss", "macro_f1", "balanced_accuracy", "ece", "brier"} <= set(
         json.loads(text)
     )
@@ -154,11 +154,11 @@ def test_scores_cannot_be_changed():
 @pytest.mark.parametrize(
     ("p", "labels", "words"),
     [
-        (np.zeros((0, 3)), [], "0 pictures of 3 classes cannot be scored"),
+        (np.zeros((0, 3)), [], "0 images of 3 classes cannot be scored"),
         (np.full((1, 2), 0.5), [2], "label 2 is outside 0 to 1"),
         (np.full((1, 2), 0.5), [-1], "label -1 is outside 0 to 1"),
-        (np.array([[0.5, 0.5], [3.0, -1.0]]), [0, 0], "row 1 of the probabilities sums to 2 with a lowest"),
-        (np.array([[1.5, -0.5]]), [0], "a lowest value of -0.5; expected a sum of 1"),
+        (np.array([[0.5, 0.5], [3.0, -1.0]]), [0, 0], "row 1 of the probabilities sums to 2 and has"),
+        (np.array([[1.5, -0.5]]), [0], "a minimum of -0.5; expected a sum of 1"),
         (np.array([[np.nan, 0.5]]), [0], "row 0 of the probabilities sums to nan"),
     ],
 )
@@ -184,8 +184,8 @@ def test_what_cannot_be_scored_is_refused_in_words(p, labels, words):
     ],
 )
 def test_other_json_is_refused(change):
-    with pytest.raises(ValueError, match=r"scores lack a piece|the confusion matrix is not|the bins do not"):
-        Scores.from_json({**scores(*case(0, 5, 3, 1.0)).to_json(), **change})
+    with pytest.raises(ValueError, match=r"scores lack a field|the confusion matrix is not|the bins do not"):
+        ClassifyScores.from_json({**scores(*case(0, 5, 3, 1.0)).to_json(), **change})
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -199,7 +199,9 @@ def test_the_wilson_interval_holds_the_share_and_mirrors(drawn):
 
 
 def test_the_wilson_interval_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="0 hits of 0 pictures have no interval"):
+    assert interval_words(48, 50) == "95% CI 86.5% to 98.9%"
+    assert interval_words(0, 10) == "95% CI 0.0% to 27.8%"
+    with pytest.raises(ValueError, match="0 of 0 has no interval"):
         wilson(0, 0)
 
 

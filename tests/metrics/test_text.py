@@ -15,7 +15,7 @@ from saccade.errors import UsageError
 from saccade.metrics.text import (
     NOWHERE,
     BleuCounts,
-    by_place,
+    by_position,
     corpus_bleu,
     perplexity,
     signature,
@@ -111,11 +111,11 @@ def test_each_place_is_counted_by_itself():
     wanted = np.array([[1, 2, 3], [4, 5, 0]])
     answer = np.array([[1, 9, 3], [4, 9, 0]])
     mask = np.array([[True, True, True], [True, True, False]])
-    found = by_place(answer, wanted, mask)
+    found = by_position(answer, wanted, mask)
     assert found.accuracy.tolist() == [1, 0, 1]
     assert found.mean == 3 / 5
-    longer = NOWHERE + found + by_place(np.array([[1]]), np.array([[2]]), np.array([[True]]))
+    longer = NOWHERE + found + by_position(np.array([[1]]), np.array([[2]]), np.array([[True]]))
     assert longer.accuracy.tolist() == pytest.approx([2 / 3, 0, 1])
-    nothing = by_place(answer, wanted, np.zeros_like(mask))
+    nothing = by_position(answer, wanted, np.zeros_like(mask))
     assert np.isnan(nothing.accuracy).all()
     assert nothing.mean == NOWHERE.mean == 0

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from saccade.models.text.sequence import NextToken, Translator
+from saccade.models.text.decoding import NextToken, Translator
 
 
 def word_by_word_is_the_whole_sentence(model, source, mask, target):

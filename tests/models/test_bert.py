@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from saccade.errors import UsageError
-from saccade.models.text import names as text
+from saccade.models.text import names
 from saccade.models.text.bert import BERT, BERTConfig
-from saccade.models.text.sequence import Filler
+from saccade.models.text.decoding import Filler
 from saccade.nn.block import BlockStyle
 
 SMALL = BERTConfig(
@@ -90,13 +90,13 @@ def test_a_head_that_is_not_there_is_refused_in_words(changes, call, words):
 
 
 def test_classes_without_a_summary_are_refused():
-    with pytest.raises(UsageError, match="classes is 2, but pooled is off; a class is read from it"):
+    with pytest.raises(UsageError, match="classes is 2, but pooled is off; classes need the pooled output"):
         replace(SMALL, classes=2, pooled=False)
 
 
 @pytest.mark.parametrize("name", ["bert_mini", "bert_small"])
 def test_every_parameter_of_a_small_bert_learns_from_hidden_words(name):
-    model = BERT(replace(text.config(name, vocabulary=20), width=24, heads=3, hidden=48))
+    model = BERT(replace(names.text_config(name, vocabulary=20), width=24, heads=3, hidden=48))
     F.cross_entropy(model(torch.randint(20, (B, N))).flatten(0, 1), torch.randint(20, (B * N,))).backward()
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 

@@ -10,14 +10,13 @@ from terminal import run
 
 import saccade
 from saccade.data.image.preprocess import Preprocess
-from saccade.models.text.captioner import Captioner, CaptionerConfig
-from saccade.models.text.transformer import TransformerConfig
+from saccade.models.text.transformer import Captioner, CaptionerConfig, TransformerConfig
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
-from saccade.tasks.translate.loss import Translate
+from saccade.tasks.translate.loss import TranslationLoss
 from saccade.text.generate import captions
+from saccade.text.model import TextFolder, load_text, save_text
 from saccade.text.vocabulary import learn
-from saccade.weights.load_text import Spoken, load, write
 
 SIDE, SIZE = 24, 8
 COLOURS = {"red": (220, 40, 40), "green": (40, 180, 70), "blue": (50, 80, 220)}
@@ -81,7 +80,7 @@ def captioner(width=64):
 
 
 def spoken(module):
-    return Spoken(module, WORDS, preprocess=Preprocess(size=(SIDE, SIDE), crop=1.0))
+    return TextFolder(module, WORDS, preprocess=Preprocess(size=(SIDE, SIDE), crop=1.0))
 
 
 @pytest.fixture
@@ -93,14 +92,14 @@ def photo(tmp_path):
 
 def test_a_captioner_is_a_folder_that_answers_pictures(tmp_path, photo):
     module = captioner(16).eval()
-    write(tmp_path / "run", spoken(module))
-    read = load(tmp_path / "run")
+    save_text(tmp_path / "run", spoken(module))
+    read = load_text(tmp_path / "run")
     assert (read.task, read.preprocess.size) == ("caption", (SIDE, SIDE))
     model = saccade.load(tmp_path / "run", text=True)
     assert model.caption([photo]) == [run("translate", tmp_path / "run", photo).out.rstrip("\n")]
     done = run("complete", tmp_path / "run", "a")
     assert (done.code, done.err.count("\n")) == (4, 1)
-    assert "a Captioner cannot complete; ask it to translate a picture" in done.err
+    assert "a Captioner cannot complete; it can translate an image" in done.err
     (tmp_path / "run" / "preprocess.json").unlink()
     done = run("translate", tmp_path / "run", photo)
     assert (done.code, "there is no preprocess.json" in done.err) == (4, True)
@@ -109,7 +108,7 @@ def test_a_captioner_is_a_folder_that_answers_pictures(tmp_path, photo):
 @pytest.mark.slow
 def test_unseen_pictures_are_told_word_for_word(tmp_path):
     module = captioner()
-    task = Translate(module, WORDS, smoothing=0.0)
+    task = TranslationLoss(module, WORDS, smoothing=0.0)
     steps, size = 2000, 64
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
@@ -124,7 +123,7 @@ def test_unseen_pictures_are_told_word_for_word(tmp_path):
     right = sum(best[0].text == sentence for best, sentence in zip(written, wanted, strict=True)) / 300
     print(f"exact matches: {right:.1%}; by chance {1 / len(SENTENCES):.1%}")
     assert right >= 0.8
-    write(tmp_path / "run", spoken(module))
+    save_text(tmp_path / "run", spoken(module))
     files = [tmp_path / f"{i}.png" for i in range(8)]
     for file, pixels in zip(files, unseen, strict=False):
         Image.fromarray(pixels).save(file)

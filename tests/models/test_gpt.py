@@ -10,10 +10,10 @@ from torch.testing import assert_close
 
 from saccade.errors import ModelError, UsageError
 from saccade.models import names
+from saccade.models.build import build, from_json, text_kinds, to_json
 from saccade.models.text import names as text
-from saccade.models.text.decoding import Marks, greedy
+from saccade.models.text.decoding import Marks, NextToken, Writer, greedy
 from saccade.models.text.gpt import GPT, GPTConfig
-from saccade.models.text.sequence import NextToken, Writer
 from saccade.nn.block import BlockStyle
 
 SMALL = GPTConfig(
@@ -176,7 +176,7 @@ def test_an_empty_beginning_starts_from_the_mark_or_is_refused():
     state, word = model.start(empty, None, 7)
     log_p, _ = model.step(state, word)
     assert_close(log_p, model(torch.tensor([[7]]))[:, -1].log_softmax(-1), atol=1e-5, rtol=0)
-    with pytest.raises(UsageError, match="the beginning of the text is empty; give at least one word"):
+    with pytest.raises(UsageError, match="the prompt is empty; give at least one word"):
         model.start(empty, None, -1)
 
 
@@ -201,43 +201,44 @@ def test_it_learns_two_texts_by_heart():
 
 @pytest.mark.parametrize("name", text.EXAMPLES)
 def test_every_name_builds_and_comes_back_from_json(name):
-    config = text.config(name, vocabulary=100, source=90 if name.startswith(("seq2seq", "transf")) else None)
+    source = 90 if name.startswith(("seq2seq", "transf")) else None
+    config = text.text_config(name, vocabulary=100, source=source)
     assert config.vocabulary == 100
-    assert text.from_json(text.to_json(config)) == config
+    assert from_json(to_json(config), text_kinds()) == config
     with torch.device("meta"):
-        assert text.build(config).config == config
+        assert build(config).config == config
 
 
 def test_names_say_what_was_published():
-    assert count(text.config("gpt2")) == 124_439_808
-    mini = text.config("gpt_mini", vocabulary=65)
+    assert count(text.text_config("gpt2")) == 124_439_808
+    mini = text.text_config("gpt_mini", vocabulary=65)
     assert (mini.depth, mini.heads, mini.width, mini.context) == (4, 4, 128, 64)
-    assert text.config("gpt_mini_256").context == 256
-    attention = text.config("seq2seq_attention")
+    assert text.text_config("gpt_mini_256").context == 256
+    attention = text.text_config("seq2seq_attention")
     assert (attention.cell, attention.encoder, attention.context) == ("gru", "both", "additive")
-    assert text.config("seq2seq_lstm").encoder == "backward"
-    assert text.config("transformer_small_pre_rms").block.norm == "rms"
+    assert text.text_config("seq2seq_lstm").encoder == "backward"
+    assert text.text_config("transformer_small_pre_rms").block.norm == "rms"
 
 
 def count(config):
     with torch.device("meta"):
-        return sum(p.numel() for p in text.build(config).parameters())
+        return sum(p.numel() for p in build(config).parameters())
 
 
 def test_a_wrong_name_gets_the_nearest_right_ones_and_pictures_keep_theirs():
-    with pytest.raises(UsageError, match="no model of text is named 'gpt-2'; did you mean 'gpt2'"):
-        text.config("gpt-2")
-    with pytest.raises(UsageError, match="'gpt2' is a model of text; here one of pictures was expected"):
+    with pytest.raises(UsageError, match="no text model is named 'gpt-2'; did you mean 'gpt2'"):
+        text.text_config("gpt-2")
+    with pytest.raises(UsageError, match="'gpt2' is a text model; expected a vision model, such as vit_b16"):
         names.config("gpt2")
     assert names.config("vit_b16").width == 768
 
 
 def test_json_that_is_no_config_is_refused_in_words():
-    found = text.to_json(SMALL)
+    found = to_json(SMALL)
     for damage, words in (
         ({"kind": "gtp"}, "the model's kind is 'gtp'; expected one of seq2seq, transformer, captioner, gpt"),
         ({"depth": 10**9}, "depth is 1000000000; expected a number from 1 to 1024"),
         ({"tied": 1}, "tied is 1; expected bool"),
     ):
         with pytest.raises(ModelError, match=words):
-            text.from_json(found | damage)
+            from_json(found | damage, text_kinds())

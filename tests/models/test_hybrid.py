@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from einops import rearrange
 from oracle import google_logits, random_google
 from torch.testing import assert_close
 
+from saccade.errors import UsageError
 from saccade.models.hybrid import Hybrid, HybridConfig, Unit
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
@@ -173,7 +175,7 @@ def test_every_parameter_gets_a_gradient():
 
 
 def test_a_patch_that_the_stages_cannot_reach_is_refused_in_words():
-    with pytest.raises(ValueError, match=r"vit.patch is 16 pixels, but 4 stages shrink a picture 32 times"):
+    with pytest.raises(ValueError, match=r"vit.patch is 16 pixels, but 4 stages shrink an image 32 times"):
         config((2, 2, 2, 2), patch=16)
 
 
@@ -185,3 +187,15 @@ def test_stages_without_units_are_refused_in_words():
 def test_a_picture_of_an_odd_size_is_refused_in_words():
     with pytest.raises(ValueError, match="72x64 pixels is not a whole number of 16-pixel patches"):
         Hybrid(config())(pictures(72, 64))
+
+
+@pytest.mark.parametrize(("factor", "channels"), [(0.75, 48), (0.6, 38.4), (1.25, 80)])
+def test_a_width_that_groups_do_not_divide_is_refused_in_words(factor, channels):
+    words = rf"factor is {factor}, which gives {channels} channels; expected a multiple of 32 channels"
+    with pytest.raises(UsageError, match=words):
+        replace(config(), factor=factor)
+
+
+def test_a_factor_of_less_than_half_is_refused_in_words():
+    with pytest.raises(UsageError, match=r"factor is 0\.25"):
+        replace(config(), factor=0.25)

@@ -1,5 +1,8 @@
 """Names are read by a grammar; nothing registers itself."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -82,10 +85,19 @@ def test_a_wrong_name_gets_the_nearest_right_ones(name, words):
         ({"width": True}, "width is True; expected int"),
         ({"image": [224]}, r"image is \[224\]; expected"),
         ({"block": {"norm": 3}}, "norm is 3; expected str"),
-        ({"block": 3}, "found 3 where BlockStyle has a set of fields"),
+        ({"block": 3}, "found 3; expected the fields of BlockStyle"),
         ({"depth": 10**9}, "depth is 1000000000; expected a number from 1 to 1024"),
     ],
 )
 def test_json_that_is_no_config_is_refused_in_words(damage, words):
     with pytest.raises(Exception, match=words):
         from_json(to_json(ViTConfig()) | damage)
+
+
+def test_vision_models_load_no_code_of_text_models():
+    code = (
+        "import sys; from saccade.models import build, cost, names; from saccade.tokens import kinds, plan; "
+        "build.blank(build.from_json(build.to_json(names.config('vit_s16')))); cost.describe('vit_b16'); "
+        "sys.exit(any(name.startswith(('saccade.models.text', 'saccade.nn.text')) for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -119,7 +119,7 @@ def test_an_encoder_that_reads_backward_hears_the_sentence_turned_round():
 
 
 def test_a_decoder_that_reads_both_ways_is_refused_with_the_reason():
-    words = "a decoder cannot read both ways: the words to its right are those it has yet to write"
+    words = "a decoder cannot read both ways: it would copy the words to its right in training"
     with pytest.raises(UsageError, match=words):
         replace(SMALL, decoder="both")
 
@@ -138,7 +138,7 @@ def test_the_leak_that_the_refusal_speaks_of_is_real():
     ("change", "words"),
     [
         ({"context": "dot", "encoder": "both"}, "use 'general', which has a matrix between them"),
-        ({"feed": True}, "feed is on, but context is 'every'; feeding needs an attention"),
+        ({"feed": True}, "feed is on, but context is 'every'; input feeding needs attention"),
         ({"context": "bahdanau"}, "context is 'bahdanau', which is not known"),
         ({"hidden": 0}, "hidden is 0; expected a number from 1"),
     ],

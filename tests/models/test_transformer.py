@@ -10,10 +10,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from saccade.errors import UsageError
-from saccade.models.text.captioner import Captioner, CaptionerConfig
-from saccade.models.text.decoding import Marks, greedy
-from saccade.models.text.sequence import NextToken, Translator
-from saccade.models.text.transformer import Transformer, TransformerConfig
+from saccade.models.text.decoding import Marks, NextToken, Translator, greedy
+from saccade.models.text.transformer import Captioner, CaptionerConfig, Transformer, TransformerConfig
 from saccade.models.vit import ViTConfig
 from saccade.nn.attention import causal
 from saccade.nn.block import BlockStyle
@@ -234,8 +232,8 @@ def test_a_captioner_bridges_widths_and_has_no_unused_heads(width):
 
 def test_a_captioner_with_a_head_or_with_a_mask_is_refused_in_words():
     text = replace(SMALL, source=0)
-    with pytest.raises(UsageError, match=r"vit.classes is 7, but a captioner has no use for it; set it to 0"):
+    with pytest.raises(UsageError, match=r"vit.classes is 7, but a captioner does not use it; set it to 0"):
         CaptionerConfig(vit=replace(VIT, classes=7), text=text)
     model = Captioner(CaptionerConfig(vit=VIT, text=text))
-    with pytest.raises(UsageError, match="a captioner was given a mask, but a picture has no padding"):
+    with pytest.raises(UsageError, match="a captioner was given a mask, but an image has no padding"):
         model.encode(torch.randn(1, 3, 8, 8), torch.ones(1, 4, dtype=torch.bool))

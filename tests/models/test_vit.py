@@ -13,13 +13,12 @@ from saccade.models.build import build
 from saccade.models.cost import parameters
 from saccade.models.names import config as named
 from saccade.models.vit import ViT, ViTConfig
-from saccade.nn import pool
-from saccade.nn import position_kinds as place
+from saccade.nn import pool, position_kinds
 from saccade.nn.attention import attend
 from saccade.nn.block import BlockStyle
 
 SMALL = ViTConfig(image=(32, 48), patch=8, width=24, depth=2, heads=3, hidden=48, classes=5)
-POSITIONS = [replace(SMALL, position=kind) for kind in place.KINDS]
+POSITIONS = [replace(SMALL, position=kind) for kind in position_kinds.KINDS]
 POOLS = [replace(SMALL, pool=kind) for kind in pool.KINDS]
 NORMS = [
     replace(SMALL, block=BlockStyle(norm=kind, placement=where))
@@ -146,7 +145,7 @@ def test_without_positions_patches_are_a_set():
     assert_close(vit(again), vit(image), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in place.KINDS if kind != "none"])
+@pytest.mark.parametrize("kind", [kind for kind in position_kinds.KINDS if kind != "none"])
 def test_with_positions_the_order_of_the_patches_matters(kind):
     vit = make(replace(SMALL, position=kind))
     image = torch.randn(1, 3, 32, 48)
@@ -187,7 +186,7 @@ def test_shapes_on_the_way_are_those_of_the_notes():
 
 
 def test_a_size_that_is_no_multiple_of_the_patch_is_refused_in_words():
-    words = "a picture of 33x50 pixels is not a whole number of 8-pixel patches; .* for example to 40x56"
+    words = "an image of 33x50 pixels is not a whole number of 8-pixel patches; .* for example to 40x56"
     with pytest.raises(ValueError, match=words):
         make(SMALL)(torch.randn(1, 3, 33, 50))
 

@@ -57,3 +57,10 @@ def test_group_norm_equals_the_oracles_where_eps_counts():
     x, norm = feature_map(channels=64) * 1e-3, group_norm(64).double()
     expected = oracle_norm(channels_last(x), {"gn/scale": np.ones(64), "gn/bias": np.zeros(64)}, "gn")
     assert_close(channels_last(norm(x)), expected)
+
+
+def test_an_eps_of_the_variance_standardises_as_timm_does():
+    weight = torch.randn(6, 4, 3, 3) * 1e-4
+    theirs = torch.nn.functional.batch_norm(weight.reshape(1, 6, -1), None, None, training=True, eps=1e-8)
+    torch.testing.assert_close(standardize(weight, 1e-8), theirs.reshape(weight.shape))
+    assert (standardize(weight) - theirs.reshape(weight.shape)).abs().max() > 1e-3

@@ -13,8 +13,9 @@ from saccade.models.build import build, from_json, to_json
 from saccade.models.vit import ViT
 from saccade.nn.conv_stem import Convolutions, patches, usual
 from saccade.nn.patch import Patches
-from saccade.weights.load import load, write
+from saccade.weights.load import load
 from saccade.weights.resize import resize
+from saccade.weights.save import save_folder
 
 
 def test_without_convolutions_it_is_the_patch_projection():
@@ -62,13 +63,13 @@ def test_it_is_saved_loaded_and_resized_to_another_picture(tmp_path):
     pictures = torch.randn(2, 3, 48, 48)
     vit = build(names.config("conv_vit_xs4_32", 3)).eval()
     torch.nn.init.normal_(vit.head.weight)
-    write(tmp_path / "model", vit, Preprocess(size=(32, 32)), ["a", "b", "c"])
+    save_folder(tmp_path / "model", vit, Preprocess(size=(32, 32)), ["a", "b", "c"])
     again = load(tmp_path / "model").module
     assert torch.equal(again(pictures), vit(pictures))
     larger = resize(vit, (48, 48)).eval()
     assert isinstance(larger, ViT)
     torch.testing.assert_close(larger(pictures), vit(pictures))
-    with pytest.raises(UsageError, match="cannot change its patches"):
+    with pytest.raises(UsageError, match="cannot change its patch size"):
         resize(vit, patch=8)
 
 
@@ -76,4 +77,4 @@ def test_it_is_saved_loaded_and_resized_to_another_picture(tmp_path):
 def test_no_other_layout_has_a_place_for_them(tmp_path, layout):
     vit = build(names.config("conv_vit_xs4_32", 3))
     with pytest.raises(UsageError, match=r"no convolutions before the tokens|has a class token"):
-        write(tmp_path / "model", vit, Preprocess(size=(32, 32)), ["a", "b", "c"], layout)
+        save_folder(tmp_path / "model", vit, Preprocess(size=(32, 32)), ["a", "b", "c"], layout)

@@ -100,7 +100,7 @@ def test_dropout_falls_between_layers_and_only_in_training():
 
 
 def test_an_empty_sentence_is_refused_with_its_number():
-    with pytest.raises(UsageError, match="sentence 1 of the batch has no word; leave empty sentences out"):
+    with pytest.raises(UsageError, match="sentence 1 of the batch has no words; leave empty sentences out"):
         Recurrent("gru", D, H)(torch.randn(2, N, D), torch.tensor([3, 0]))
 
 

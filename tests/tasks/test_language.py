@@ -14,10 +14,10 @@ from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.block import BlockStyle
 from saccade.tasks.language.batches import Windows, once
 from saccade.tasks.language.loss import HiddenWord, NextWord, hide
-from saccade.tasks.task import Task
-from saccade.text.generate import Manner, completions, fillings
+from saccade.text.generate import Decoding, completions, fillings
 from saccade.text.tokenizer_files import vocabulary
 from saccade.text.vocabulary import BOS, MARKS, MASK, learn
+from saccade.train.loop import Learner
 
 TEXT = "the cat sat on the mat and the dog sat on the log. " * 60
 LETTERS = learn([TEXT], "characters")
@@ -37,7 +37,7 @@ def bert(vocabulary):
 def test_one_pass_over_a_window_is_a_pass_for_each_of_its_words():
     module = gpt().eval()
     task = NextWord(module)
-    assert isinstance(task, Task)
+    assert isinstance(task, Learner)
     batch = Windows(NUMBERS, 8, 2)[0]
     losses = [
         -module(batch["tokens"][:, :n])[:, -1].log_softmax(-1).gather(1, batch["tokens"][:, n : n + 1]).mean()
@@ -59,7 +59,7 @@ def test_an_untrained_model_is_as_unsure_as_among_all_words_and_a_trained_one_is
     assert after["perplexity"] < 2.5
     assert after["count"] == 31 * 16
     assert module.training
-    ((told,),) = completions(module, LETTERS, ["the cat sat on the m"], Manner(most=6))
+    ((told,),) = completions(module, LETTERS, ["the cat sat on the m"], Decoding(most=6))
     assert told.text.startswith("at and")
 
 

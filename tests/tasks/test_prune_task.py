@@ -7,12 +7,11 @@ from torch.testing import assert_close
 from saccade.data.image.preprocess import Preprocess
 from saccade.models.build import build
 from saccade.models.vit import ViTConfig
-from saccade.tasks.classify.loss import Classify
-from saccade.tasks.classify.prune_loss import Prune, pruning, taught
-from saccade.tasks.task import Task
-from saccade.tokens.predictor import Predictor
-from saccade.tokens.prune import prune
+from saccade.tasks.classify.job import ClassificationLoss
+from saccade.tasks.classify.prune_loss import PruningLoss, pruning, taught
+from saccade.tokens.prune import Predictor, prune
 from saccade.tokens.walk import run
+from saccade.train.loop import Learner
 from saccade.vision.teacher import Teacher
 
 SMALL = ViTConfig(image=(16, 16), patch=4, width=24, depth=3, heads=2, hidden=48, classes=3)
@@ -35,15 +34,16 @@ def task(teacher=True, keep=0.5):
     vit = dense()
     pruned = prune(vit, keep, (1,)).train()
     taught_by = Teacher(vit, SAME, SAME, [0, 1, 2]) if teacher else None
-    return Prune(Classify(pruned), pruned, taught_by)
+    return PruningLoss(ClassificationLoss(pruned), pruned, taught_by)
 
 
 def test_a_model_with_predictors_is_pruned_and_others_are_not():
     vit = dense()
-    for module, kind in ((prune(vit), Prune), (prune(vit, by="attention"), Classify), (vit, Classify)):
-        made = pruning(Classify(module), module)
+    plain = ClassificationLoss
+    for module, kind in ((prune(vit), PruningLoss), (prune(vit, by="attention"), plain), (vit, plain)):
+        made = pruning(ClassificationLoss(module), module)
         assert isinstance(made, kind)
-        assert isinstance(made, Task)
+        assert isinstance(made, Learner)
 
 
 def test_every_part_of_the_model_gets_a_gradient_and_the_teacher_none():
@@ -78,7 +78,7 @@ def test_what_a_pass_saw_is_taken_once():
     made = task()
     made.module(batch()["image"])
     assert made.pruned.taken().logits.shape == (6, 3)
-    with pytest.raises(AssertionError, match="no pass in training"):
+    with pytest.raises(AssertionError, match="no training pass"):
         made.pruned.taken()
 
 
@@ -114,7 +114,7 @@ def test_predictors_learn_to_keep_what_the_teacher_looks_at():
 def test_a_teacher_with_other_patches_teaches_by_its_answers():
     made = task(teacher=False)
     other = dense(ViTConfig(image=(16, 16), patch=8, width=32, depth=2, heads=2, hidden=48, classes=3))
-    taught_by = Prune(made.task, made.pruned, Teacher(other, SAME, SAME, [0, 1, 2]))
+    taught_by = PruningLoss(made.task, made.pruned, Teacher(other, SAME, SAME, [0, 1, 2]))
     torch.manual_seed(1)
     alone = made.loss(given := batch())["loss"]
     torch.manual_seed(1)

@@ -10,25 +10,24 @@ from texts import SMALL, WORDS, Silent, copies, shuffled, small, train
 from torch import nn
 from torch.testing import assert_close
 
-from saccade.data.draw import uniform
+from saccade.data.loader import load_batches
+from saccade.data.randomness import uniforms
 from saccade.errors import UsageError
 from saccade.metrics.text import corpus_bleu
 from saccade.models.modules import bare
 from saccade.nn.block import BlockStyle
-from saccade.tasks.task import Task
-from saccade.tasks.translate.batches import Limit, once, stream
+from saccade.tasks.translate.batches import Limit, once
 from saccade.tasks.translate.loss import (
-    SCHEDULES,
-    Own,
-    Tally,
-    Translate,
+    TranslationLoss,
+    TranslationTally,
     exposure,
     own_words,
     smoothed_loss,
 )
-from saccade.text.generate import Manner, translations
+from saccade.text.generate import Decoding, translations
+from saccade.text.recipe import SCHEDULES, Own
 from saccade.text.vocabulary import BOS
-from saccade.train.loop import Plan, State, fit
+from saccade.train.loop import Learner, Plan, State, fit
 from saccade.train.optim import adamw
 
 
@@ -40,8 +39,8 @@ def batch(count=8, part=(0, 1)):
 @pytest.mark.parametrize("name", SMALL)
 def test_changing_pad_tokens_changes_no_bit_of_loss_or_gradient(name):
     module = small(name)
-    task = Translate(module, WORDS)
-    assert isinstance(task, Task)
+    task = TranslationLoss(module, WORDS)
+    assert isinstance(task, Learner)
     given = batch()
     assert not given["source_mask"].all()
     other = {key: value.clone() for key, value in given.items()}
@@ -72,7 +71,7 @@ def test_the_loss_is_torchs_mean_over_the_words(smoothing):
 
 
 def test_the_mean_over_processes_is_the_mean_over_words():
-    task = Translate(small("transformer_mini").eval(), WORDS)
+    task = TranslationLoss(small("transformer_mini").eval(), WORDS)
     whole = task.loss(batch(7))["loss"]
     parts = [task.loss(batch(7, (rank, 3)))["loss"] for rank in range(3)]
     assert_close(sum(parts) / 3, whole)
@@ -80,7 +79,7 @@ def test_the_mean_over_processes_is_the_mean_over_words():
 
 def test_a_process_without_a_sentence_has_no_loss_but_gradients():
     module = small("transformer_mini")
-    loss = Translate(module, WORDS).loss(batch(1, (1, 2)))["loss"]
+    loss = TranslationLoss(module, WORDS).loss(batch(1, (1, 2)))["loss"]
     loss.backward()
     assert loss.item() == 0
     assert all(p.grad is not None and not p.grad.any() for p in module.parameters())
@@ -101,9 +100,9 @@ def by_hand(module, given, own):
 @pytest.mark.parametrize("name", SMALL)
 def test_own_words_in_one_pass_are_own_words_one_by_one(name):
     module, given = small(name), batch()
-    task = Translate(module, WORDS, smoothing=0.0, own=Own(most=0.5), seed=3, done=lambda: 1.0)
-    drawn = uniform("own words", 3, 0, given["index"], given["target_in"].shape[1])
-    own = (drawn < 0.5) & given["target_mask"]
+    task = TranslationLoss(module, WORDS, smoothing=0.0, own=Own(most=0.5), seed=3, done=lambda: 1.0)
+    drawn = uniforms("own words", 3, 0, given["index"].tolist(), given["target_in"].shape[1])
+    own = (torch.from_numpy(drawn) < 0.5) & given["target_mask"]
     mixed = own_words(module, given, 0.5, 3)
     assert (mixed != given["target_in"]).any()
     assert (mixed == given["target_in"])[~own].all()
@@ -119,8 +118,8 @@ def test_own_words_in_one_pass_are_own_words_one_by_one(name):
 
 def test_at_the_start_every_word_is_the_teachers_and_at_most_1_none_is():
     module, given = small("seq2seq_lstm"), batch()
-    task = Translate(module, WORDS, own=Own(most=1.0), done=lambda: 0.0)
-    forced = Translate(module, WORDS)
+    task = TranslationLoss(module, WORDS, own=Own(most=1.0), done=lambda: 0.0)
+    forced = TranslationLoss(module, WORDS)
     assert task.loss(given)["loss"].item() == forced.loss(given)["loss"].item()
     mixed = own_words(module, given, 1.0, 0)
     assert (mixed[:, 0] == BOS).all()
@@ -128,14 +127,13 @@ def test_at_the_start_every_word_is_the_teachers_and_at_most_1_none_is():
 
 
 def test_which_words_are_own_depends_on_seed_epoch_sentence_and_place_alone():
-    index = torch.tensor([3, 14, 15])
-    whole = uniform("own words", 1, 2, index, 9)
-    assert_close(uniform("own words", 1, 2, index[1:2], 9), whole[1:2], rtol=0, atol=0)
-    assert_close(uniform("own words", 1, 2, index, 5), whole[:, :5], rtol=0, atol=0)
+    index = [3, 14, 15]
+    whole = uniforms("own words", 1, 2, index, 9)
+    assert np.array_equal(uniforms("own words", 1, 2, index[1:2], 9), whole[1:2])
+    assert np.array_equal(uniforms("own words", 1, 2, index, 5), whole[:, :5])
     for seed, epoch in ((0, 2), (1, 3)):
-        assert (uniform("own words", seed, epoch, index, 9) != whole).all()
-    many = uniform("own words", 0, 0, torch.arange(1000), 20)
-    assert abs(many.mean().item() - 0.5) < 0.01
+        assert (uniforms("own words", seed, epoch, index, 9) != whole).all()
+    assert abs(uniforms("own words", 0, 0, range(1000), 20).mean() - 0.5) < 0.01
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -152,14 +150,14 @@ def test_settings_outside_their_range_are_refused():
     with pytest.raises(UsageError, match=r"own.schedule is 'cosine', which is not known"):
         Own(schedule="cosine")
     with pytest.raises(UsageError, match="smoothing is 1"):
-        Translate(small("seq2seq_lstm"), WORDS, smoothing=1.0)
+        TranslationLoss(small("seq2seq_lstm"), WORDS, smoothing=1.0)
 
 
 @pytest.fixture(scope="module")
 def copier():
     torch.manual_seed(0)
     pairs, _ = copies(600)
-    task = Translate(small("transformer_mini"), WORDS, smoothing=0.0)
+    task = TranslationLoss(small("transformer_mini"), WORDS, smoothing=0.0)
     train(task, shuffled(pairs, 600), 200, lr=5e-3)
     return task
 
@@ -176,14 +174,14 @@ def test_copying_is_learnt_and_scored(copier):
     assert np.mean([a == b for a, b in zip(written, texts, strict=True)]) > 0.9
     assert scores["bleu"] == pytest.approx(corpus_bleu(written, texts).score)
     assert scores["bleu"] > 80
-    wider = translations(copier.module, WORDS, WORDS, texts[:9], Manner(beams=3))
+    wider = translations(copier.module, WORDS, WORDS, texts[:9], Decoding(beams=3))
     assert np.mean([best[0].text == text for best, text in zip(wider, texts[:9], strict=True)]) > 0.8
 
 
 def test_the_tallies_of_parts_make_the_score_of_the_whole(copier):
     pairs, _ = copies(61, seed=9)
     parts = [copier.tally(copier.module, once(pairs, Limit(tokens=100), (rank, 3))) for rank in range(3)]
-    summed = Tally.of(np.sum([part.numbers() for part in parts], axis=0).tolist())
+    summed = TranslationTally.of(np.sum([part.numbers() for part in parts], axis=0).tolist())
     wanted = copier.score(copier.module, once(pairs, Limit(tokens=100)))
     assert copier.scores(summed) == pytest.approx(wanted, rel=1e-5)
 
@@ -206,10 +204,10 @@ def test_training_that_is_cut_in_two_ends_with_the_same_weights():
         torch.manual_seed(0)
         module = small("transformer_mini")
         state = State(module, adamw(module, 1e-3, 0.0), steps=12)
-        task = Translate(module, WORDS, own=Own(most=0.5), done=lambda state=state: state.done)
+        task = TranslationLoss(module, WORDS, own=Own(most=0.5), done=lambda state=state: state.done)
         for cut in cuts:
             watch, batches = Silent(cut), shuffled(pairs, 60, seed=2)
-            fit(task, stream(batches, state.step, 99), Plan(steps=12, epoch=4, lr=1e-3), state, watch)
+            fit(task, load_batches(batches, state.step, 99), Plan(steps=12, epoch=4, lr=1e-3), state, watch)
         assert state.step == 12
         ends.append(module.state_dict())
     for name, value in ends[0].items():
@@ -228,7 +226,7 @@ def test_an_empty_or_hopeless_translation_is_no_error():
     module = small("seq2seq_lstm").eval()
     assert len(translations(module, WORDS, WORDS, ["cat", "漢字"])) == 2
     assert translations(module, WORDS, WORDS, []) == []
-    assert Translate(module, WORDS).scores(Tally())["bleu"] == 0
+    assert TranslationLoss(module, WORDS).scores(TranslationTally())["bleu"] == 0
 
 
 def test_no_norm_counts_the_words_that_a_model_writes_for_itself():

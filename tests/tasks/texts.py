@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from saccade.models.text.names import build, config
+from saccade.data.loader import load_batches
+from saccade.models.build import build
+from saccade.models.text.names import text_config
 from saccade.models.text.transformer import TransformerConfig
 from saccade.nn.block import BlockStyle
-from saccade.tasks.translate.batches import Buckets, Limit, Pairs, Shuffled, stream
+from saccade.tasks.translate.batches import Buckets, Limit, Pairs, Shuffled
 from saccade.text.vocabulary import learn
 from saccade.train.loop import Plan, State, fit
 from saccade.train.optim import adamw
@@ -43,7 +45,7 @@ class Silent:
 
 def small(name, **changes):
     """A model of that kind which learns in seconds."""
-    made = config(name, len(WORDS), len(WORDS))
+    made = text_config(name, len(WORDS), len(WORDS))
     style = {"block": BlockStyle(placement="pre", eps=1e-5)} if isinstance(made, TransformerConfig) else {}
     return build(replace(made, **{**SMALL[name], **style, **changes}))
 
@@ -59,7 +61,9 @@ def copies(count=300, seed=0, longest=5):
 def train(task, batches, steps, lr):
     """Train for so many steps."""
     plan = Plan(steps=steps, epoch=len(batches), lr=lr, warmup=0.1)
-    fit(task, stream(batches, 0, steps), plan, State(task.module, adamw(task.module, lr, 0.0)), Silent())
+    fit(
+        task, load_batches(batches, 0, steps), plan, State(task.module, adamw(task.module, lr, 0.0)), Silent()
+    )
 
 
 def shuffled(pairs, tokens=200, seed=0, part=(0, 1)):

@@ -12,17 +12,16 @@ import saccade
 from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError, UsageError
 from saccade.models.build import config_of, from_json, to_json
-from saccade.nn import pool
-from saccade.nn import position_kinds as place
+from saccade.nn import pool, position_kinds
 from saccade.nn.block import BlockStyle
 from saccade.tasks.classify.distill import logits_loss, ratio_loss, tokens_loss
 from saccade.tokens.kinds import KINDS
-from saccade.tokens.predictor import Predictor, sample
-from saccade.tokens.prune import Pruned, PrunedConfig, prune, usual_places
+from saccade.tokens.prune import Predictor, Pruned, PrunedConfig, prune, sample, usual_places
 from saccade.tokens.walk import run, start, step
-from saccade.weights.formats.tensors import tensors, write_safetensors
-from saccade.weights.load import load, write
+from saccade.weights.formats.tensors import read_tensors, write_safetensors
+from saccade.weights.load import load
 from saccade.weights.resize import resize
+from saccade.weights.save import save_folder
 
 CONV = replace(SMALL, convs=(8, 16), pool="mean")
 
@@ -49,7 +48,7 @@ def test_keeping_all_is_the_dense_model_bit_for_bit(config, by):
     assert torch.equal(pruned.train()(image), vit(image)) or config in (CONV, HYBRID)
 
 
-@pytest.mark.parametrize("position", place.KINDS)
+@pytest.mark.parametrize("position", position_kinds.KINDS)
 @pytest.mark.parametrize("how", pool.KINDS)
 @torch.no_grad()
 def test_hiding_patches_equals_dropping_them_when_the_decisions_agree(how, position):
@@ -177,7 +176,7 @@ def test_a_pruned_model_is_a_folder_that_answers(config, tmp_path):
     vit, image = made(config), pictures()
     for by in ("predictor", "random"):
         pruned = prune(vit, 0.6, (1, 3), by, seed=3)
-        write(tmp_path / by, pruned, Preprocess(size=(32, 32)), [f"name {i}" for i in range(5)])
+        save_folder(tmp_path / by, pruned, Preprocess(size=(32, 32)), [f"name {i}" for i in range(5)])
         back = load(tmp_path / by).module
         assert config_of(back) == pruned.plan
         with torch.no_grad():
@@ -197,8 +196,8 @@ def test_a_pruned_model_goes_to_other_pictures_and_classes():
 
 def test_the_published_layout_loads_with_places_and_share_from_its_config_or_the_usual_ones(tmp_path):
     pruned = prune(made(replace(SMALL, width=64, heads=1)), 0.6, (1, 2, 3))
-    write(tmp_path / "a", pruned, Preprocess(size=(32, 32)), [], "dynamicvit")
-    theirs = tensors(tmp_path / "a" / "model.safetensors")
+    save_folder(tmp_path / "a", pruned, Preprocess(size=(32, 32)), [], "dynamicvit")
+    theirs = read_tensors(tmp_path / "a" / "model.safetensors")
     assert theirs["score_predictor.2.in_conv.1.weight"].shape == (64, 64)
     assert theirs["score_predictor.2.out_conv.4.weight"].shape == (2, 16)
     assert "blocks.0.attn.qkv.weight" in theirs
@@ -213,7 +212,7 @@ def test_the_published_layout_loads_with_places_and_share_from_its_config_or_the
     told = json.loads((tmp_path / "a" / "config.json").read_text())
     told["model_args"]["pruning_loc"] = [1]
     (tmp_path / "a" / "config.json").write_text(json.dumps(told))
-    with pytest.raises(ModelError, match="3 predictors for 1 places"):
+    with pytest.raises(ModelError, match="3 predictors for 1 blocks"):
         load(tmp_path / "a")
 
 
@@ -230,19 +229,21 @@ def test_the_predictor_of_the_published_layout_is_computed_as_published():
 @pytest.mark.parametrize("layout", ["timm", "hf", "google"])
 def test_a_layout_whose_readers_would_not_prune_is_refused(layout, tmp_path):
     with pytest.raises(UsageError, match="would run a pruned model as a plain one; write it as saccade"):
-        write(tmp_path / "no", prune(made(), 0.5), Preprocess(size=(32, 32)), [], layout)
+        save_folder(tmp_path / "no", prune(made(), 0.5), Preprocess(size=(32, 32)), [], layout)
     with pytest.raises(UsageError, match="is for models with predictors"):
-        write(tmp_path / "no", prune(made(), 0.5, by="random"), Preprocess(size=(32, 32)), [], "dynamicvit")
+        save_folder(
+            tmp_path / "no", prune(made(), 0.5, by="random"), Preprocess(size=(32, 32)), [], "dynamicvit"
+        )
     assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"keep": 0.0}, "keep is 0; expected a share of the patches above 0, up to 1"),
+        ({"keep": 0.0}, "keep is 0; expected a share of the patches above 0 and at most 1"),
         ({"keep": 1.2}, "keep is 1.2; expected a share"),
-        ({"places": (3, 1)}, r"places are \(3, 1\); expected rising numbers of blocks from 0 to 3"),
-        ({"places": (4,)}, "expected rising numbers of blocks from 0 to 3"),
+        ({"places": (3, 1)}, r"places are \(3, 1\); expected increasing block numbers from 0 to 3"),
+        ({"places": (4,)}, "expected increasing block numbers from 0 to 3"),
         ({"places": (0,), "by": "attention"}, "from 1 to 3"),
         ({"by": "atention"}, "by is 'atention', which is not known; did you mean 'attention'"),
     ],

@@ -91,8 +91,8 @@ class Shim:
         setattr(owner, name, patched)
 
     def install(self) -> None:
-        import saccade.tasks.classify.loss
-        import saccade.weights.load
+        import saccade.tasks.classify.job
+        import saccade.weights.save
         from saccade.train.run import Run
 
         self.around(os, "open", "temporary", when=_new)
@@ -100,15 +100,15 @@ class Shim:
         self.around(os, "replace", "rename", "renamed")
         self.around(shutil, "rmtree", "remove", half=_remove_half, when=lambda path, *_: os.path.exists(path))
         self.around(Run, "epoch", "epoch", "turn")
-        self.around(saccade.weights.load, "probe", "best")
-        ordinary = saccade.tasks.classify.loss.answers
+        self.around(saccade.weights.save, "probe", "best")
+        ordinary = saccade.tasks.classify.job.answers
 
         def answers(module, batches):
             for answer in ordinary(module, batches):
                 self.at("score")
                 yield answer
 
-        saccade.tasks.classify.loss.answers = answers
+        saccade.tasks.classify.job.answers = answers
         opened = pathlib.Path.open
         os.fdopen = lambda *words: _File(open(*words), self, "write")  # noqa: SIM115
 
@@ -155,9 +155,9 @@ def _child(job: dict, ready: int) -> int:
     told = os.open(job.get("told", os.devnull), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(told, 1), os.dup2(told, 2)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    from saccade.api.train import resume_run, start_run
     from saccade.cli import app
     from saccade.files import atomic
-    from saccade.train import start
 
     atomic.PAUSES = job.get("pauses", (0.01, 0.01, 0.01))
     shim = Shim(job)
@@ -167,12 +167,13 @@ def _child(job: dict, ready: int) -> int:
         if job["do"] == "cli":
             ordinary = app.app
             app.app = lambda *words, **named: (os.write(ready, b"!"), ordinary(*words, **named))[1]
-            app.main(words)
+            sys.argv[1:] = words
+            app.main()  # as the installed command does, which listens until the process ends
         os.write(ready, b"!")
         if job["do"] == "begin":
-            start.start(words[0], words[1], Path(words[2]), words[3:])
+            start_run(words[0], words[1], Path(words[2]), words[3:])
         else:
-            start.resume(Path(words[0])).go()
+            resume_run(Path(words[0])).go()
         return 0
     except SystemExit as end:
         return int(end.code or 0)
@@ -190,8 +191,8 @@ def _serve() -> None:
     import torch
     import torch._dynamo
 
-    import saccade.cli.app
-    import saccade.train.start  # noqa: F401
+    import saccade.api.train
+    import saccade.cli.app  # noqa: F401
 
     torch.set_num_threads(1)
     for line in sys.stdin:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from saccade.models.text.names import build, config
+from saccade.models.build import build
+from saccade.models.text.names import text_config
+from saccade.text.model import TextFolder, save_text
 from saccade.text.vocabulary import learn
-from saccade.weights.load_text import Spoken
-from saccade.weights.load_text import write as write_model
 
 ANIMALS = {
     "cat": "Katze", "dog": "Hund", "cow": "Kuh", "pig": "Schwein",
@@ -41,8 +41,8 @@ def write(folder):
     (folder / "book.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     words = learn([" ".join([*ANIMALS, *ANIMALS.values()])] * 9, size=300)
     torch.manual_seed(0)
-    made = replace(config("seq2seq_attention", len(words)), width=16, hidden=24)
-    write_model(folder / "small", Spoken(build(made), words))
+    made = replace(text_config("seq2seq_attention", len(words)), width=16, hidden=24)
+    save_text(folder / "small", TextFolder(build(made), words))
     return folder
 
 

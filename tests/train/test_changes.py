@@ -10,10 +10,9 @@ import pytest
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from trees import picture, tree
 
-from saccade.errors import DataError, ResourceError
-from saccade.train import start
+from saccade.api.train import resume_run, start_run
+from saccade.errors import DataError, ResourceError, StoppedError
 from saccade.train.checkpoint import digest, latest
-from saccade.train.material import StoppedError
 
 RECIPE = ["budget.epochs=3", "budget.batch=4", "workers=0"]
 
@@ -22,7 +21,7 @@ def begin(tmp_path, name="run", *changes):
     if not (tmp_path / "pictures").exists():
         tree(tmp_path / "pictures", {"cat": 14, "dog": 14})
     data = str(tmp_path / "pictures")
-    run = start.start(data, "vit_xs2_8", tmp_path / name, [*RECIPE, *changes], quiet=True)
+    run = start_run(data, "vit_xs2_8", tmp_path / name, [*RECIPE, *changes], quiet=True)
     run.said = []
     run.log.say = run.said.append
     return run
@@ -58,7 +57,7 @@ def made_a_folder(path):
 
 CHANGES = {
     removed: "there is no file .*{}",
-    replaced: "{} is not a picture: an HTML page",
+    replaced: "{} is not an image: an HTML page",
     cut: "{}",
     made_a_folder: "{} is a folder",
 }
@@ -68,47 +67,45 @@ CHANGES = {
 @pytest.mark.parametrize("part", ["train", "val"])
 def test_a_picture_that_cannot_be_read_any_more_is_named_and_counted_once(tmp_path, change, part):
     run = begin(tmp_path)
-    images = getattr(run.material, part)
+    images = getattr(run.job.splits, part)
     path = Path(images.store.path(int(images.rows[0])))
     at_step(run, 2, lambda: change(path))
     run.go()
     told = [words for words in run.said if words.startswith("left out: ")]
     assert len(told) == 1
     assert path.name in told[0]
-    assert (run.failed, run.unscored) == (({0}, set()) if part == "train" else (set(), {0}))
+    assert run.unreadable.numbers == {"train": set(), "val": set(), part: {0}}
 
 
 def test_a_picture_that_is_another_one_now_is_learnt_from(tmp_path):
     run = begin(tmp_path)
-    path = Path(run.material.train.store.path(int(run.material.train.rows[0])))
+    path = Path(run.job.splits.train.store.path(int(run.job.splits.train.rows[0])))
     at_step(run, 2, lambda: path.write_bytes(picture(999)))
     run.go()
-    assert run.failed == set()
+    assert run.unreadable.numbers["train"] == set()
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_batch_without_a_readable_picture_moves_nothing_and_the_run_goes_on(tmp_path, workers):
     run = begin(tmp_path, "run", "budget.batch=1", f"workers={workers}", "optim.decay=0", "optim.ema=0")
-    images = run.material.train
+    images = run.job.splits.train
     Path(images.store.path(int(images.rows[3]))).unlink()
     run.go()
-    assert run.failed == {3}
+    assert run.unreadable.numbers["train"] == {3}
     assert run.state.step == run.plan.steps == 3 * len(images)
 
 
 @pytest.mark.parametrize(("part", "workers"), [("train", 0), ("train", 1), ("val", 0)])
 def test_more_than_the_share_that_is_borne_end_the_run(tmp_path, part, workers):
     run = begin(tmp_path, "run", f"workers={workers}", "bad=0.1")
-    images = getattr(run.material, part)
+    images = getattr(run.job.splits, part)
 
     def remove_all():
         for row in images.rows.tolist():
             Path(images.store.path(row)).unlink()
 
     at_step(run, 1, remove_all)
-    words = (
-        rf"\d+ of {len(images)} pictures cannot be read, more than the 10% that is borne; run `saccade check`"
-    )
+    words = rf"\d+ of {len(images)} images cannot be read \(limit 10%\). Run `saccade check`"
     with pytest.raises(DataError, match=words) as caught:
         run.go()
     assert caught.value.exit_code == 3
@@ -122,7 +119,10 @@ def attentive(monkeypatch):
 
 
 def kill_worker():
-    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+    """Kill the newest worker of a loader: older ones may be left over, and other tests leave children too."""
+    children = (child.pid for child in multiprocessing.active_children())
+    names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in children}
+    os.kill(max(pid for pid, name in names.items() if name.startswith("pt_data_worker")), signal.SIGKILL)
 
 
 def proof(run):
@@ -141,15 +141,15 @@ def test_a_worker_that_is_killed_is_replaced_once_and_the_second_death_ends_the_
     at_step(run, 3, kill_worker)
     run.go()
     assert (run.deaths, proof(run)) == (1, proof(whole))
-    assert sum("new ones are started" in words for words in run.said) == 1
+    assert sum("starting new ones" in words for words in run.said) == 1
     run = begin(tmp_path, "twice", f"workers={workers}", "budget.accumulate=2")
     at_step(run, 1, kill_worker)
     at_step(run, 4, kill_worker)
-    with pytest.raises(ResourceError, match=r"was ended from outside, twice.*saved at step \d+") as caught:
+    with pytest.raises(ResourceError, match=r"was killed, twice.*saved at step \d+") as caught:
         run.go()
     assert caught.value.exit_code == 5
     assert latest(run.folder / "checkpoints")[0].name == f"step-{run.state.step:09}"
-    start.resume(run.folder, quiet=True).go()
+    resume_run(run.folder, quiet=True).go()
     assert proof(run) == proof(whole)
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from report_page import report
 from runs import judged
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from terminal import run as run_command
@@ -19,19 +20,18 @@ from trees import picture, tree
 
 import saccade
 from saccade.api.models import Model
+from saccade.api.train import resume_folds, resume_run, run_folds
 from saccade.data.image.preprocess import Preprocess
 from saccade.data.readers.open import open_images
-from saccade.errors import DataError, ModelError, UsageError
-from saccade.metrics.classify import scores
+from saccade.errors import DataError, ModelError, StoppedError, UsageError
+from saccade.metrics.classify import pool_scores, scores
 from saccade.metrics.interval import wilson
-from saccade.metrics.pool import pool
 from saccade.models.vit import ViT, ViTConfig
-from saccade.report.run_page import report
-from saccade.train import cross_validation as crossval
-from saccade.train import folds, start
-from saccade.train.material import StoppedError
+from saccade.tasks import find_task
+from saccade.train import start
+from saccade.train.cross_validation import is_cross_validation
 from saccade.train.run import Run
-from saccade.weights.formats.tensors import tensors
+from saccade.weights.formats.tensors import read_tensors
 
 RECIPE = [
     "budget.epochs=3",
@@ -43,7 +43,7 @@ RECIPE = [
     "workers=0",
 ]
 COUNTS = {"cat": 9, "dog": 9, "eel": 6}
-UNDRAWN = "import saccade.report.run_page as r; r.render = r.save = lambda *_: b'\\x89PNG'; "
+UNDRAWN = "import saccade.report.html as r; r.render = r.save = lambda *_: b'\\x89PNG'; "
 PROGRAM = UNDRAWN + "import sys; from saccade.__main__ import main; sys.exit(main())"
 
 
@@ -52,7 +52,7 @@ def _undrawn():
     """The words of the reports without the drawing, which takes most of the time; one test draws."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("render", "save"):
-            patch.setattr(f"saccade.report.run_page.{name}", lambda *_: b"\x89PNG")
+            patch.setattr(f"saccade.report.html.{name}", lambda *_: b"\x89PNG")
         yield
 
 
@@ -69,7 +69,7 @@ def place(tmp_path_factory):
 
 def begin(place, name, folds=3, data="pictures", *changes):
     out, words = place / name, [*RECIPE, *changes]
-    return crossval.crossval(str(place / data), folds, str(place / "small"), out, words, quiet=True)
+    return run_folds(str(place / data), folds, str(place / "small"), out, words, quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -142,25 +142,25 @@ def test_the_last_model_has_learnt_from_all_pictures_and_can_answer(place, whole
 def test_the_weights_of_the_last_epoch_are_kept_so_that_no_picture_chooses_an_epoch(whole, name):
     folder = whole / name
     last = sorted((folder / "checkpoints").glob("step-*"))[-1]
-    kept, ended = tensors(folder / "model.safetensors"), tensors(last / "ema.safetensors")
+    kept, ended = read_tensors(folder / "model.safetensors"), read_tensors(last / "ema.safetensors")
     assert kept.keys() == ended.keys()
     assert all(torch.equal(kept[key], ended[key]) for key in kept)
 
 
 def test_a_fold_is_a_run_that_can_be_gone_on_with_by_itself(whole):
-    run = start.resume(whole / "fold-2", quiet=True)
-    held = [run.material.val.name(i) for i in range(len(run.material.val))]
+    run = resume_run(whole / "fold-2", quiet=True)
+    held = [run.job.splits.val.name(i) for i in range(len(run.job.splits.val))]
     rows = lines(whole)
     assert held == [row["name"] for row in rows if row["fold"] == "2"]
-    assert len(run.material.train) == len(rows) - len(held)
+    assert len(run.job.splits.train) == len(rows) - len(held)
     before = (whole / "fold-2/predictions.csv").read_bytes()
     (whole / "fold-2/predictions.csv").unlink()
     run.go()
     start.finish(run)
     assert (whole / "fold-2/predictions.csv").read_bytes() == before
-    assert not crossval.is_crossval(whole / "fold-2")
-    assert crossval.is_crossval(whole)
-    assert "<bdi>held-out</bdi> pictures were named" in (whole / "fold-2/report.html").read_text()
+    assert not is_cross_validation(whole / "fold-2")
+    assert is_cross_validation(whole)
+    assert "<bdi>held-out</bdi> images were classified" in (whole / "fold-2/report.html").read_text()
 
 
 def test_val_is_folded_too_and_test_is_kept_for_the_last_model(place, capsys):
@@ -168,10 +168,10 @@ def test_val_is_folded_too_and_test_is_kept_for_the_last_model(place, capsys):
     tree(place / "parted", counts)
     (place / "parted/train/cat/0.png").write_bytes(picture(1)[:60])
     out, words = place / "parted-run", [*RECIPE, "budget.epochs=1"]
-    folder = crossval.crossval(str(place / "parted"), 2, str(place / "small"), out, words)
+    folder = run_folds(str(place / "parted"), 2, str(place / "small"), out, words)
     told = capsys.readouterr().err
-    assert "(train 12, val 4, test 5); train and val are put together" in told
-    assert "16 pictures in 2 folds" in told
+    assert "(train 12, val 4, test 5); train and val are joined" in told
+    assert "16 images in 2 folds" in told
     rows, found = lines(folder), result(folder)
     assert {row["name"].split("/")[0] for row in rows} == {"train", "val"}
     broken = [row for row in rows if not row["predicted"]]
@@ -186,10 +186,10 @@ def test_val_is_folded_too_and_test_is_kept_for_the_last_model(place, capsys):
     [summary] = [line for line in told if line.startswith("mean ")]
     low, high = (100 * found["pooled"][end] for end in ("low", "high"))
     assert summary == (
-        f"mean {100 * found['mean']:.1f} % +- {100 * found['deviation']:.1f} (2 folds), "
-        f"pooled {100 * found['pooled']['accuracy']:.1f} % (95 % sure: {low:.1f} % to {high:.1f} %)"
+        f"mean {100 * found['mean']:.1f} % ± {100 * found['deviation']:.1f} (2 folds), "
+        f"pooled accuracy {100 * found['pooled']['accuracy']:.1f} % (95% CI {low:.1f} % to {high:.1f} %)"
     )
-    assert any(line.startswith("test: right ") for line in told)
+    assert any(line.startswith("test: accuracy ") for line in told)
 
 
 def test_a_group_is_never_on_both_sides(place):
@@ -202,7 +202,7 @@ def test_a_group_is_never_on_both_sides(place):
     assert len(set(zip(groups, folds, strict=True))) == len(set(groups))
     pooled = open_images(str(place / "grouped.csv"))
     theirs = StratifiedGroupKFold(3, shuffle=True, random_state=0)
-    parts = theirs.split(rows, pooled.train.labels, pooled.groups)
+    parts = theirs.split(rows, pooled.train.labels, pooled.train.groups)
     for number, (_, held) in enumerate(parts, 1):
         assert np.flatnonzero(np.array(folds) == number).tolist() == held.tolist()
 
@@ -248,7 +248,7 @@ def test_stopped_in_one_fold_and_killed_in_another_it_goes_on_to_the_same_bytes(
     _, told = child.communicate(timeout=120)
     assert child.returncode == 130, told
     assert "stopped in fold 2 of 3, at step " in told
-    assert told.strip().endswith(f"; go on with: saccade train --resume {root}")
+    assert told.strip().endswith(f"; resume with: saccade train --resume {root}")
     child = launched("--resume", root)
     wait_until(child, lambda: steps(root / "fold-3"), "a step of fold 3")
     child.kill()
@@ -257,7 +257,7 @@ def test_stopped_in_one_fold_and_killed_in_another_it_goes_on_to_the_same_bytes(
     assert (root / "fold-2/predictions.csv").is_file()
     assert not (root / "fold-3/predictions.csv").is_file()
     assert "mean" not in result(root)
-    assert crossval.resume(root, quiet=True) == root
+    assert resume_folds(root, quiet=True) == root
     assert proof(root) == proof(whole)
     assert "--folds 3" in (root / "fold-3/command.txt").read_text()
     assert (root / "command.txt").read_text() == (root / "fold-3/command.txt").read_text()
@@ -273,25 +273,25 @@ def test_stopped_in_the_run_of_all_pictures_it_goes_on_to_the_same_bytes(place, 
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "step", step)
-        with pytest.raises(StoppedError, match=rf"stopped in all pictures, at step 4 .* --resume {root}$"):
+        with pytest.raises(StoppedError, match=rf"stopped in all images, at step 4 .* --resume {root}$"):
             begin(place, "late", 2, "pictures", "budget.epochs=1")
-    crossval.resume(root, quiet=True)
+    resume_folds(root, quiet=True)
     assert proof(root) == proof(short)
 
 
 def test_a_signal_between_two_folds_stops_before_the_next_one(place, short, monkeypatch):
-    root, ordinary = place / "between", crossval.judged
+    root, ordinary = place / "between", start.evaluate_run
 
     def conclude(run):
         signal.raise_signal(signal.SIGTERM)
         return ordinary(run)
 
     with monkeypatch.context() as patch:
-        patch.setattr(crossval, "judged", conclude)
+        patch.setattr(start, "evaluate_run", conclude)
         with pytest.raises(StoppedError, match="stopped in fold 2 of 2, at step 0 of"):
             begin(place, "between", 2, "pictures", "budget.epochs=1")
     assert (root / "fold-1/predictions.csv").is_file()
-    crossval.resume(root, quiet=True)
+    resume_folds(root, quiet=True)
     assert proof(root) == proof(short)
 
 
@@ -302,13 +302,13 @@ def test_killed_before_the_first_checkpoint_a_fold_begins_anew(place, short, mon
         with pytest.raises(OSError, match="as good as killed"):
             begin(place, "early", 2, "pictures", "budget.epochs=1")
     assert (root / "fold-1/recipe.json").is_file()
-    crossval.resume(root, quiet=True)
+    resume_folds(root, quiet=True)
     assert proof(root) == proof(short)
 
 
 def test_what_is_done_already_is_done_again_to_the_same_bytes(short):
     before = proof(short)
-    crossval.resume(short, quiet=True)
+    resume_folds(short, quiet=True)
     assert proof(short) == before
 
 
@@ -321,13 +321,17 @@ def test_what_is_done_already_is_done_again_to_the_same_bytes(short):
         (1, "seed=0", "the number of folds is 1; expected a number from 2 to 24"),
         (0, "seed=0", "the number of folds is 0"),
         (99, "seed=0", "the number of folds is 99; expected a number from 2 to 24"),
-        (10, "seed=0", "10 folds were asked for, but no class has as many pictures; ask for 9 or fewer"),
+        (10, "seed=0", "10 folds were asked for, but no class has as many images; ask for 9 or fewer"),
         (
             7,
             "seed=0",
-            "7 folds were asked for, but the class eel has only 6 pictures; ask for 6 or fewer folds",
+            "7 folds were asked for, but the class eel has only 6 images; ask for 6 or fewer folds",
         ),
-        (3, "budget.patience=2", "budget.patience is 2, which ends a run by a look at the pictures"),
+        (
+            3,
+            "budget.patience=2",
+            "budget.patience is 2, which ends a run by its score on the held-out images",
+        ),
     ],
 )
 def test_folds_that_cannot_be_made_are_refused_before_a_folder_is(place, folds, change, words):
@@ -345,8 +349,8 @@ def test_several_processes_are_refused(place, monkeypatch):
 
 def test_a_class_with_one_picture_is_to_be_left_out(place, tmp_path):
     tree(tmp_path / "few", {"cat": 4, "dog": 4, "emu": 1})
-    with pytest.raises(UsageError, match="emu has only 1 picture; add pictures of it, or leave it out"):
-        crossval.crossval(str(tmp_path / "few"), 2, str(place / "small"), tmp_path / "run", quiet=True)
+    with pytest.raises(UsageError, match="emu has only 1 image; add images of it, or leave it out"):
+        run_folds(str(tmp_path / "few"), 2, str(place / "small"), tmp_path / "run", quiet=True)
 
 
 def test_groups_with_a_val_split_are_refused_as_a_group_could_be_parted(place):
@@ -354,7 +358,7 @@ def test_groups_with_a_val_split_are_refused_as_a_group_could_be_parted(place):
         f"pictures/cat/{i}.png,{'ab'[i % 2]},scene {i},{('train', 'val')[i > 5]}\n" for i in range(9)
     )
     (place / "both.csv").write_text(f"path,label,group,split\n{text}")
-    with pytest.raises(DataError, match="mark the val pictures as train"):
+    with pytest.raises(DataError, match="mark the val images as train"):
         begin(place, "refused", 2, "both.csv")
 
 
@@ -363,8 +367,8 @@ def test_a_class_that_groups_keep_in_one_fold_is_told(place):
     text = "".join(f"pictures/{label}/{i}.png,{label},scene {group}\n" for label, i, group in rows)
     (place / "lonely.csv").write_text(f"path,label,group\n{text}")
     found = open_images(str(place / "lonely.csv"))
-    [told] = folds.never_learnt(found, folds.parts(found, 2, seed=0))
-    assert told.endswith("has 1 class with no picture to learn: eel")
+    [told] = find_task().fold_notes(found, found.train.folds(2, seed=0))
+    assert told.endswith("has no training image of 1 class: eel")
 
 
 def test_changed_pictures_are_not_gone_on_with(place, tmp_path, monkeypatch):
@@ -372,10 +376,10 @@ def test_changed_pictures_are_not_gone_on_with(place, tmp_path, monkeypatch):
     root, data, model = tmp_path / "run", str(tmp_path / "few"), str(place / "small")
     monkeypatch.setattr(Run, "go", killed)
     with pytest.raises(OSError, match="as good as killed"):
-        crossval.crossval(data, 2, model, root, RECIPE, quiet=True)
+        run_folds(data, 2, model, root, RECIPE, quiet=True)
     tree(tmp_path / "few", {"a": 5}, start=99)
-    with pytest.raises(DataError, match=r"are not those that .* began with; start anew"):
-        crossval.resume(root, quiet=True)
+    with pytest.raises(DataError, match=r"are not the ones that .* started with; start a new run"):
+        resume_folds(root, quiet=True)
 
 
 def test_damaged_answers_of_a_fold_are_refused_in_words(whole):
@@ -384,7 +388,7 @@ def test_damaged_answers_of_a_fold_are_refused_in_words(whole):
     for damage in (before[:40], before.replace(b",1\n", b",2\n"), b"\xff"):
         path.write_bytes(damage)
         with pytest.raises(ModelError, match=r"fold-1/predictions.csv .* remove it and resume"):
-            crossval.resume(whole, quiet=True)
+            resume_folds(whole, quiet=True)
     path.write_bytes(before)
 
 
@@ -401,7 +405,7 @@ def test_the_command_line_makes_folds_and_goes_on_with_them(place):
     assert (done.code, done.out.strip()) == (0, str(place / "typed")), done.err
     again = run_command("train", "--resume", place / "typed")
     assert (again.code, again.out.strip()) == (0, str(place / "typed")), again.err
-    assert "fold 2 of 2: right" in again.err
+    assert "fold 2 of 2: accuracy" in again.err
 
 
 # told
@@ -410,7 +414,7 @@ def test_the_command_line_makes_folds_and_goes_on_with_them(place):
 def test_pooled_scores_are_those_of_all_pictures_scored_at_once():
     p, labels = judged(5, 90)
     parts = [scores(p[a:b], labels[a:b]) for a, b in ((0, 17), (17, 60), (60, 90))]
-    pooled, at_once = pool(parts), scores(p, labels)
+    pooled, at_once = pool_scores(parts), scores(p, labels)
     assert pooled.confusion.tolist() == at_once.confusion.tolist()
     for name in ("top5", "loss", "brier", "ece", "macro_f1", "confidence"):
         assert getattr(pooled, name) == pytest.approx(getattr(at_once, name))
@@ -422,7 +426,7 @@ def test_the_report_shows_each_fold_the_spread_and_the_pooled_confusion(whole):
     page = (whole / "report.html").read_text()
     assert f"The mean of 3 folds is {100 * found['mean']:.1f} %" in page
     assert f"their standard deviation {100 * found['deviation']:.1f} points" in page
-    assert f"{found['pooled']['correct']} of 24 <bdi>out-of-fold</bdi> pictures were named" in page
+    assert f"{found['pooled']['correct']} of 24 <bdi>out-of-fold</bdi> images were classified" in page
     assert 'id="each-fold"' in page
     assert all(f'href="fold-{n}/report.html"' in page for n in (1, 2, 3))
     confusion = np.array(json.loads((whole / "evaluation.json").read_text())["scores"]["confusion"])
@@ -436,11 +440,11 @@ def test_the_folds_are_drawn(whole, monkeypatch):
     from saccade.report import plots
 
     for name in ("render", "save"):
-        monkeypatch.setattr(f"saccade.report.run_page.{name}", getattr(plots, name))
+        monkeypatch.setattr(f"saccade.report.html.{name}", getattr(plots, name))
     report(whole)
     assert (whole / "plots/folds.png").read_bytes().startswith(b"\x89PNG")
     drawn = json.loads((whole / "plots/folds.json").read_text())
-    assert [row[4] for row in drawn["rows"]] == [fold["accuracy"] for fold in result(whole)["scores"]]
+    assert [row[3] for row in drawn["rows"]] == [fold["accuracy"] for fold in result(whole)["scores"]]
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"scores": [{}]}', b'{"scores": []}', b"\xff"])

@@ -12,12 +12,13 @@ import torch
 from place import placed, proof
 from trees import tree
 
+from saccade.api.train import resume_run, start_run
 from saccade.errors import ResourceError
 from saccade.files import atomic
 from saccade.train import start
 from saccade.train.checkpoint import latest, read, save
 
-SENTENCE = r"cannot be written to .* \(.*\); [\d,]+ bytes are needed and [\d,]+ are free; make room"
+SENTENCE = r"cannot be written to .* \(.*\); [\d,]+ bytes are needed and [\d,]+ are free; free some"
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +186,7 @@ QUICK = ["budget.epochs=2", "budget.batch=4", "budget.save=0", "workers=0"]
 
 def begin(tmp_path, *changes):
     tree(tmp_path / "pictures", {"cat": 6, "dog": 6})
-    return start.start(
+    return start_run(
         str(tmp_path / "pictures"), "vit_xs2_8", tmp_path / "run", [*QUICK, *changes], quiet=True
     )
 
@@ -210,7 +211,7 @@ def test_a_run_folder_that_vanishes_ends_the_run_and_is_not_made_anew(tmp_path, 
     with pytest.raises(ResourceError, match=r"\(No such file or directory\); [\d,]+ bytes are needed"):
         run.go()
     assert not run.folder.exists()
-    start.resume(moved, quiet=True).go()
+    resume_run(moved, quiet=True).go()
 
 
 def test_a_run_folder_that_comes_back_in_time_is_gone_on_with(tmp_path, monkeypatch):
@@ -246,7 +247,7 @@ def test_a_line_cut_off_by_a_full_disk_spoils_no_other(tmp_path):
     run.log.event("step", 7)
     assert '"step": 7}' in (run.folder / "events.jsonl").read_text().splitlines()[-1]
     (run.folder / "results.csv").write_text("epoch,step,train_loss,val_loss,val_accuracy,lr\n1,2,0.5,0.")
-    again = start.resume(run.folder, quiet=True)
+    again = resume_run(run.folder, quiet=True)
     assert (run.folder / "results.csv").read_text() == "epoch,step,train_loss,val_loss,val_accuracy,lr\n"
     again.log.close()
 

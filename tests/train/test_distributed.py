@@ -18,7 +18,7 @@ from saccade.data.loader import Once, Order
 from saccade.errors import UsageError
 from saccade.models.vit import ViT, ViTConfig
 from saccade.processes import ALONE, Team, check_batch, like, put, whole
-from saccade.weights.formats.tensors import tensors
+from saccade.weights.formats.tensors import read_tensors
 
 RECIPE = (
     "budget.epochs=3",
@@ -84,7 +84,7 @@ def compare(one, other, tolerance):
     assert len(curve(one)) == len(curve(other)) == 3
     for mine, theirs in zip(curve(one), curve(other), strict=True):
         assert mine == pytest.approx(theirs, rel=tolerance, abs=tolerance)
-    mine, theirs = tensors(one / "model.safetensors"), tensors(other / "model.safetensors")
+    mine, theirs = read_tensors(one / "model.safetensors"), read_tensors(other / "model.safetensors")
     assert mine.keys() == theirs.keys()
     for name, tensor in mine.items():
         torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-3)
@@ -143,9 +143,9 @@ def test_every_picture_is_scored_once_by_some_process(size):
     assert sum(len(Once(10, 4, (rank, size))) for rank in range(size)) >= 3
 
 
-def test_a_batch_that_cannot_be_parted_evenly_is_refused():
+def test_a_batch_that_does_not_divide_evenly_is_refused():
     check_batch(6, Team(0, 3))
-    with pytest.raises(UsageError, match=r"a batch of 8 pictures .* 3 processes; set budget.batch"):
+    with pytest.raises(UsageError, match=r"a batch of 8 images .* 3 processes; set budget.batch"):
         check_batch(8, Team(0, 3))
 
 

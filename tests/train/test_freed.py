@@ -7,8 +7,8 @@ import pytest
 
 SCRIPT = """
 import resource, torch
-from saccade.freed import keep_freed
-if not keep_freed():
+from saccade.processes import keep_freed_memory
+if not keep_freed_memory():
     raise SystemExit(77)
 def step():
     held = [torch.ones(1 << 20) for _ in range(20)]

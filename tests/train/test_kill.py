@@ -36,7 +36,7 @@ def test_a_run_killed_as_it_begins_is_no_run_yet_or_goes_on_to_the_same_bytes(pl
     there = (run / "recipe.json").exists()
     told = run.with_suffix(".told")
     assert place.nursery.ask("resume", run, told=told)["code"] == (0 if there else 2)
-    assert proof(run) == place.proof if there else "is no run folder" in told.read_text()
+    assert proof(run) == place.proof if there else "is not a run folder" in told.read_text()
 
 
 def test_a_run_killed_again_and_again_goes_on_to_the_same_bytes(place):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from trees import tree
 
-from saccade.train import start
+from saccade.api.train import start_run
 from saccade.train.loop import State
 from saccade.train.pace import FIRST, Pace
 from saccade.train.schedule import cosine
@@ -77,7 +77,7 @@ def test_correcting_the_number_of_steps_leaves_the_rate_where_it_is():
 
 def test_a_run_with_a_budget_ends_in_time(tmp_path):
     tree(tmp_path / "pictures", {"cat": 40, "dog": 40})
-    run = start.start(
+    run = start_run(
         str(tmp_path / "pictures"),
         "vit_xs4_12",
         tmp_path / "run",

@@ -14,21 +14,29 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from report_page import report
 from runs import BEGAN, HOSTILE, judged, make, thumbnail
 
 from saccade.errors import UsageError
 from saccade.metrics.classify import scores
-from saccade.report import curves as figures
-from saccade.report.history import NAN, read_history
+from saccade.report import curves
 from saccade.report.html import tag, text
 from saccade.report.plots import DARK, LIGHT, Plot, render
-from saccade.report.run_page import PARTS, report
-from saccade.report.run_record import read
-from saccade.tasks.classify import matrix
+from saccade.report.run_record import NAN, read_history, read_record
+from saccade.tasks.classify import report as sections
+from saccade.tasks.classify.task import Classify
 from saccade.wording import count, duration, moment, number, percent, trend
 
 PLOTS = ("loss", "lr", "accuracy", "confusion", "classes", "calibration", "time")
+PARTS = {"summary", "curves", "confusions", "by-class", "reliability", "mistakes", "shown", "data", "repeat"}
 VOID = {"img", "meta", "source"}
+
+
+def accuracy(record):
+    return curves.metric(record, "accuracy", Classify.metrics["accuracy"])
+
+
+CURVES = (lambda record: curves.loss(record, ""), accuracy, curves.lr, curves.pace)
 
 
 class Page(HTMLParser):
@@ -128,7 +136,7 @@ def test_ids_are_unique_and_every_link_leads_somewhere(pets):
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     targets = {link["href"][1:] for link in page.all("a")}
-    assert set(PARTS) <= targets <= set(ids)
+    assert PARTS <= targets <= set(ids)
     labels = {
         attributes["aria-labelledby"] for _, attributes in page.elements if "aria-labelledby" in attributes
     }
@@ -142,7 +150,7 @@ def test_every_picture_has_words_made_from_the_data(pets):
     assert len(alts) == len(PLOTS) + 12 + 8
     assert "Validation accuracy rises from 27.8 % to 94.3 % over 20 epochs." in alts
     assert any(
-        re.match(r"Breed \d+_\d+.jpg, labelled Breed \d+, taken for Breed \d+ \(", alt) for alt in alts
+        re.match(r"Breed \d+_\d+.jpg, labelled Breed \d+, predicted Breed \d+ \(", alt) for alt in alts
     )
 
 
@@ -195,12 +203,12 @@ def test_the_summary_tells_what_was_trained_and_how_sure_that_is(pets):
     _, page = pets
     for words in (
         "vit_ti16 on pets",
-        "vit_ti16 (5.5 million parameters) was trained on 1,110 pictures of 37 classes for 20 epochs",
+        "vit_ti16 (5.5 million parameters) was trained on 1,110 images of 37 classes for 20 epochs",
         "(700 steps) in 3 min",
-        "of 370 validation pictures were named correctly",
-        "(95 % Wilson interval)",
-        "The best epoch was chosen on these same pictures",
-        "Always answering Breed 0 would be right in 2.7 %.",
+        "of 370 validation images were classified correctly",
+        "(95% Wilson interval)",
+        "The best epoch was chosen on these same images",
+        "Always answering Breed 0 would reach 2.7 %.",
         "saccade train photos/pets --model vit_ti16",
         "is empty",
         "optim.lr",
@@ -213,7 +221,7 @@ def test_the_summary_tells_what_was_trained_and_how_sure_that_is(pets):
 
 
 def test_few_pictures_are_called_few(tmp_path, quick):
-    assert "That is wide, because 40 pictures are few" in opened(shorter(tmp_path / "a")).text
+    assert "That is wide, because 40 images are few" in opened(shorter(tmp_path / "a")).text
 
 
 def test_the_same_folder_gives_the_same_bytes(tmp_path):
@@ -250,9 +258,9 @@ def test_hostile_names_are_only_text(hostile):
 
 def test_a_killed_run_loses_its_half_line_only(hostile):
     folder, page = hostile
-    assert "The log has no end: the run was killed or still goes on. Its last step: 6." in page.text
+    assert "The log has no end: the run was killed or is still running. Last step: 6." in page.text
     assert "could not be read" not in page.text
-    assert len(read(folder).events.steps) == 6
+    assert len(read_record(folder).events.steps) == 6
 
 
 @given(st.text(st.characters(), max_size=40))
@@ -269,7 +277,7 @@ def test_a_number_of_classes_without_room_is_a_picture_and_its_worst_pairs(tmp_p
     folder = shorter(tmp_path / "many", classes=300, pictures=900)
     page = opened(folder)
     told = json.loads((folder / "plots" / "confusion.json").read_text())
-    assert told["columns"] == ["label", "answer", "pictures", "of the label"]
+    assert told["columns"] == ["label", "answer", "images", "of the label"]
     assert len(told["rows"]) == 20
     assert np.sum(told["matrix"]) == 900
     counts = [row[2] for row in told["rows"]]
@@ -293,13 +301,13 @@ SAID = {
     "results.csv": "results.csv is not in the run folder.",
     "labels.txt": "class 0",
     "evaluation.json": "The final score is left out: evaluation.json is not in the run folder.",
-    "samples.json": "A sample of the training pictures is left out: samples.json is not in the run folder.",
+    "samples.json": "A sample of the training images is left out: samples.json is not in the run folder.",
 }
 
 
 def undrawn(patch):
     for name in ("render", "save"):
-        patch.setattr(f"saccade.report.run_page.{name}", lambda *_: b"\x89PNG")
+        patch.setattr(f"saccade.report.html.{name}", lambda *_: b"\x89PNG")
 
 
 @pytest.fixture
@@ -430,10 +438,10 @@ def test_lines_that_are_no_events_are_counted_but_a_cut_last_one_is_not(tmp_path
 
 def test_without_results_the_epochs_come_from_the_events(tmp_path, quick):
     folder = shorter(tmp_path / "run")
-    told = read(folder).epochs
+    told = read_record(folder).epochs
     (folder / "results.csv").unlink()
-    found = read(folder).epochs
-    assert [e.val_accuracy for e in found] == pytest.approx([e.val_accuracy for e in told])
+    found = read_record(folder).epochs
+    assert [e.metric("accuracy") for e in found] == pytest.approx([e.metric("accuracy") for e in told])
     assert len(found) == 3
 
 
@@ -441,7 +449,7 @@ def test_a_cut_last_line_of_the_results_is_dropped(tmp_path):
     folder = shorter(tmp_path / "run")
     path = folder / "results.csv"
     path.write_text(path.read_text()[:-3])
-    assert [e.epoch for e in read(folder).epochs] == [1, 2]
+    assert [e.epoch for e in read_record(folder).epochs] == [1, 2]
 
 
 def test_results_without_the_clock_are_read_too(tmp_path):
@@ -449,8 +457,8 @@ def test_results_without_the_clock_are_read_too(tmp_path):
     (folder / "results.csv").write_text(
         "epoch,step,train_loss,val_loss,val_accuracy,lr\n1,4,2.0,1.5,0.5,0.1\n"
     )
-    (epoch,) = read(folder).epochs
-    assert epoch[:6] == (1, 4, 2.0, 1.5, 0.5, 0.1)
+    (epoch,) = read_record(folder).epochs
+    assert epoch == (1, 4, 2.0, 0.1, {"loss": 1.5, "accuracy": 0.5})
 
 
 def test_a_loss_that_was_not_a_number_is_a_gap_and_said(tmp_path):
@@ -459,7 +467,7 @@ def test_a_loss_that_was_not_a_number_is_a_gap_and_said(tmp_path):
         folder,
         *({"kind": "step", "time": 1.0 + s, "step": s, "loss": NAN if s == 2 else 1 / s} for s in (1, 2, 3)),
     )
-    plot = figures.loss(read(folder))
+    plot = curves.loss(read_record(folder), "")
     assert plot.to_json()["rows"][1][:2] == [2, None]
     assert "The loss was not a finite number at 1 logged step." in plot.note
     assert render(plot, LIGHT).startswith(b"\x89PNG")
@@ -474,19 +482,19 @@ def test_numbers_beyond_all_reason_are_drawn_too(tmp_path):
         *({"kind": "step", "time": x, "step": x, "loss": 1.0} for x in (2.0, *odd)),
     )
     (folder / "results.csv").write_text("epoch,step,val_loss,val_accuracy\n1,1e99,1,1e99\n1e99,-5,1e308,-7\n")
-    record = read(folder)
-    for make_plot in (figures.loss, figures.lr, figures.pace, figures.accuracy):
+    record = read_record(folder)
+    for make_plot in CURVES:
         plot = make_plot(record)
         assert isinstance(plot, str) or render(plot, LIGHT).startswith(b"\x89PNG")
 
 
 def test_a_long_log_is_thinned_and_says_so(tmp_path):
     folder = shorter(tmp_path / "run", per_epoch=400)
-    plot = figures.loss(read(folder))
+    plot = curves.loss(read_record(folder), "")
     assert len([row for row in plot.rows if not math.isnan(row[1])]) == 200
     assert "Each point is the mean of 6 logged steps." in plot.note
-    rate = figures.lr(read(folder))
-    assert rate.message.startswith("Learning rate begins at 5e-05, rises to 0.001 at step 12")
+    rate = curves.lr(read_record(folder))
+    assert rate.message.startswith("The learning rate starts at 5e-05, rises to 0.001 at step 12")
 
 
 @pytest.mark.parametrize("skill", [0.0, 50.0])
@@ -495,8 +503,12 @@ def test_all_wrong_and_all_right_are_drawn_too(tmp_path, skill):
     p, labels = judged(4, 40, skill=skill)
     found = scores(p if skill else np.roll(np.eye(4)[labels], 1, axis=1), labels)
     assert found.accuracy == (skill > 0)
-    record = read(folder)
-    for plot in (matrix.confusion(record, found), figures.classes(record, found), figures.calibration(found)):
+    record = read_record(folder)
+    for plot in (
+        sections.confusion(record, found),
+        sections.classes(record, found),
+        sections.calibration(found),
+    ):
         assert render(plot, DARK).startswith(b"\x89PNG")
 
 
@@ -522,17 +534,18 @@ def test_drawing_leaves_matplotlib_as_it_was(tmp_path):
     before = dict(matplotlib.rcParams)
     with matplotlib.rc_context({"text.usetex": True, "axes.facecolor": "red", "font.size": 40}):
         mine = dict(matplotlib.rcParams)
-        odd = render(figures.accuracy(read(shorter(tmp_path / "run"))), LIGHT)
+        odd = render(accuracy(read_record(shorter(tmp_path / "run"))), LIGHT)
         assert dict(matplotlib.rcParams) == mine
     assert dict(matplotlib.rcParams) == before
-    assert odd == render(figures.accuracy(read(tmp_path / "run")), LIGHT)
+    assert odd == render(accuracy(read_record(tmp_path / "run")), LIGHT)
 
 
 def test_the_report_needs_neither_torch_nor_a_window(tmp_path):
     shorter(tmp_path / "run")
     code = (
-        "import sys; from pathlib import Path; from saccade.report.run_page import report; "
-        "assert 'matplotlib' not in sys.modules; report(Path(sys.argv[1])); "
+        "import sys; from pathlib import Path; from saccade.report.run_page import write_report; "
+        "from saccade.tasks import find_task; "
+        "assert 'matplotlib' not in sys.modules; write_report(Path(sys.argv[1]), find_task()); "
         "sys.exit('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules)"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code, tmp_path / "run"], check=True)
@@ -570,5 +583,5 @@ def test_numbers_in_words():
 def test_a_plot_is_never_made_of_nothing(tmp_path):
     folder = tmp_path / "run"
     written(folder, {"kind": "start", "time": 1.0})
-    for make_plot in (figures.loss, figures.accuracy, figures.lr, figures.pace):
-        assert not isinstance(make_plot(read(folder)), Plot)
+    for make_plot in CURVES:
+        assert not isinstance(make_plot(read_record(folder)), Plot)

@@ -1,4 +1,4 @@
-"""Places that a run's numbers go to: all of them arrive, and none of them can stop the run."""
+"""Trackers: all metrics arrive, and no tracker can stop the run."""
 
 import json
 import sys
@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from trees import tree
 
-from saccade.errors import UsageError
-from saccade.recipe import Recipe, read
-from saccade.train import sinks, start
-from saccade.train.material import StoppedError
+from saccade.api.train import resume_run, start_run
+from saccade.errors import StoppedError, UsageError
+from saccade.recipe import Recipe, read_recipe, trackers
+from saccade.train import sinks
 from saccade.train.sinks import Sinks
 
 RECIPE = ["budget.epochs=2", "budget.batch=4", "workers=0", "augment.policy=none"]
@@ -22,7 +22,7 @@ def pictures(tmp_path_factory):
 
 
 def begin(pictures, out, track, made=False):
-    return start.start(str(pictures), "vit_xs2_8", out, [*RECIPE, f"track={track}"], made=made)
+    return start_run(str(pictures), "vit_xs2_8", out, [*RECIPE, f"track={track}"], empty=made)
 
 
 def events(folder):
@@ -87,7 +87,7 @@ def test_a_run_that_goes_on_shows_each_step_once(pictures, tmp_path):
     with pytest.raises(StoppedError):
         run.go()
     sinks.TensorBoard(run.folder, 5).numbers(6, {"step/loss": 99.0})  # of a process that was killed after it
-    start.resume(run.folder, quiet=True).go()
+    resume_run(run.folder, quiet=True).go()
     found = scalars(run.folder)["step/loss"]
     assert [step for step, _ in found] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert 99.0 not in [value for _, value in found]
@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_written_costs_a_note_and_nothing_else(pictures,
     run.go()
     told = [line for line in capsys.readouterr().err.splitlines() if "tensorboard" in line]
     assert len(told) == 1
-    assert told[0].startswith("note: tensorboard takes no more numbers of this run (FileExistsError: ")
+    assert told[0].startswith("note: tensorboard failed and is dropped for this run (FileExistsError: ")
     assert run.state.step == 8
     assert (run.folder / "model.safetensors").is_file()
 
@@ -117,11 +117,11 @@ def test_a_sink_that_raises_is_dropped_and_the_others_stay(pictures, tmp_path, c
     monkeypatch.setattr(sinks, "MODULES", dict.fromkeys(sinks.MODULES, "json"))
     run = begin(pictures, tmp_path / "run", "wandb,mlflow")
     run.go()
-    told = [line for line in capsys.readouterr().err.splitlines() if "takes no more" in line]
+    told = [line for line in capsys.readouterr().err.splitlines() if "is dropped for this run" in line]
     assert told == [
-        "note: wandb takes no more numbers of this run (RuntimeError: the service is gone); "
-        "events.jsonl has them all",
-        "note: mlflow takes no more numbers of this run (OSError: no answer); events.jsonl has them all",
+        "note: wandb failed and is dropped for this run (RuntimeError: the service is gone); "
+        "events.jsonl has all metrics",
+        "note: mlflow failed and is dropped for this run (OSError: no answer); events.jsonl has all metrics",
     ]
     assert [step for step, _ in made["wandb"].found] == [1, 2]
     assert not made["wandb"].ended
@@ -151,10 +151,10 @@ def test_a_missing_package_is_refused_before_a_folder_is_made(pictures, tmp_path
 
 
 def test_words_are_read_from_a_line_or_a_list(tmp_path):
-    assert sinks.words(" tensorboard, wandb,tensorboard") == ["tensorboard", "wandb"]
-    assert sinks.words("") == []
+    assert trackers(" tensorboard, wandb,tensorboard") == ["tensorboard", "wandb"]
+    assert trackers("") == []
     (tmp_path / "recipe.toml").write_text('track = ["tensorboard", "mlflow"]')
-    assert read(tmp_path / "recipe.toml") == ["track=tensorboard,mlflow"]
+    assert read_recipe(tmp_path / "recipe.toml") == ["track=tensorboard,mlflow"]
     with pytest.raises(UsageError, match=r"track is 'tensorbord', .*did you mean 'tensorboard'\?"):
         Recipe(track="wandb,tensorbord")
 

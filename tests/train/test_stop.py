@@ -2,11 +2,14 @@
 
 import random
 import signal
+import subprocess
+import sys
 
 import pytest
 from place import placed, proof
 
 from saccade.cli import app
+from saccade.errors import DataError
 from saccade.train.checkpoint import latest
 
 ASKED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -78,3 +81,28 @@ def test_an_interrupt_that_compiled_code_made_another_error_of_is_still_one(monk
     with pytest.raises(SystemExit) as end:
         app.main([])
     assert end.value.code == 130
+
+
+def test_a_signal_while_an_error_is_reported_is_no_traceback(monkeypatch):
+    def verb(words, **_):
+        raise DataError("an error")
+
+    monkeypatch.setattr(app, "app", verb)
+    monkeypatch.setattr(app, "_sentence", lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(SystemExit) as end:
+        app.main([])
+    assert end.value.code == 130
+
+
+@pytest.mark.parametrize("number", ASKED)
+def test_a_signal_while_the_process_ends_is_no_traceback(number):
+    code = f"""
+import atexit, signal, sys
+from saccade.cli import app
+atexit.register(signal.raise_signal, {int(number)})
+sys.argv = ["saccade", "--version"]
+app.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "")
+    assert done.stdout.startswith("saccade ")

@@ -9,17 +9,23 @@ import pytest
 from nursery import Nursery
 from reading import DATA, MODELS, RECIPES, proof, write
 
-from saccade.errors import DataError, ModelError, UsageError
+from saccade.api.train import resume_run, start_run
+from saccade.data.splits import hold_out
+from saccade.errors import DataError, ModelError, StoppedError, UsageError
 from saccade.metrics.text import corpus_bleu
-from saccade.tasks.translate import task as translation
-from saccade.tasks.translate.corpus import open_pairs
-from saccade.text import evaluation as judgement
-from saccade.text import sections as textreport
+from saccade.report import curves
+from saccade.task import Job
+from saccade.tasks import find_task, fitting_task
+from saccade.tasks.language import evaluate
+from saccade.tasks.language.recipe import default_recipe as for_text
+from saccade.tasks.translate.data import open_pairs
+from saccade.tasks.translate.recipe import default_recipe as for_pairs
 from saccade.text.generate import translations
-from saccade.text.recipe import TextRecipe, for_pairs, for_text
+from saccade.text.model import load_text
+from saccade.text.recipe import TextRecipe
 from saccade.train import start
-from saccade.train.material import Material, StoppedError
-from saccade.weights.load_text import load
+from saccade.train.selection import Selection
+from saccade.train.start import start_job
 
 TASKS = list(MODELS)
 
@@ -33,7 +39,7 @@ def begin(place, task, name, *changes, model=""):
     data = str(place / DATA[task])
     known = place / MODELS[task]
     model = model or (str(known) if known.is_dir() else MODELS[task])
-    return start.start(data, model, place / name, [*RECIPES[task], *changes], quiet=True)
+    return start_run(data, model, place / name, [*RECIPES[task], *changes], quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +47,7 @@ def whole(place):
     """A run of each task that was never stopped."""
     runs = {task: begin(place, task, task) for task in TASKS}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judgement, "PIECES", 5)
+        patch.setattr(evaluate, "PIECES", 5)
         for run in runs.values():
             run.go()
             start.finish(run)
@@ -55,8 +61,8 @@ def test_a_run_leaves_a_model_that_can_answer_and_all_that_is_needed_to_repeat_i
     assert {"model.safetensors", "model.json", "tokenizer.json"} <= names
     assert {"recipe.json", "command.txt", "env.json", "data.json", "events.jsonl", "results.csv"} <= names
     assert {"report.html", "evaluation.json", "plots", "checkpoints"} <= names
-    assert isinstance(whole[task].material, Material)
-    spoken = load(folder)
+    assert isinstance(whole[task].job, Job)
+    spoken = load_text(folder)
     assert spoken.task == task
     assert json.loads((folder / "recipe.json").read_text())["task"] == task
     if task == "translate":
@@ -82,9 +88,9 @@ def test_every_look_at_what_is_held_back_is_a_row_and_the_loss_falls(whole, task
 
 def test_the_evaluation_is_that_of_the_translations_themselves(place, whole):
     told = json.loads((whole["translate"].folder / "evaluation.json").read_text())
-    pairs = list(whole["translate"].material.found.val)
+    pairs = list(whole["translate"].job.splits.val)
     assert told["scores"]["count"] == len(pairs)
-    spoken = load(whole["translate"].folder)
+    spoken = load_text(whole["translate"].folder)
     best = translations(spoken.module, spoken.reads, spoken.vocabulary, [pair.source for pair in pairs])
     written = [found[0].text for found in best]
     found = corpus_bleu(written, [pair.target for pair in pairs])
@@ -117,9 +123,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(place, whole, task, st
         ordinary(state, logged)
 
     run.step = step
-    with pytest.raises(StoppedError, match="go on with: saccade train --resume"):
+    with pytest.raises(StoppedError, match="resume with: saccade train --resume"):
         run.go()
-    start.resume(run.folder, quiet=True).go()
+    resume_run(run.folder, quiet=True).go()
     assert proof(run.folder) == proof(whole[task].folder)
 
 
@@ -141,33 +147,33 @@ def test_pairs_that_have_changed_are_refused_on_the_way_back(place, tmp_path):
     run = begin(tmp_path, "translate", "run")
     with (tmp_path / "pairs.tsv").open("a") as file:
         file.write("Katze Hund\tcat dog\n")
-    with pytest.raises(DataError, match=r"the sentence pairs in .* are not those that"):
-        start.resume(run.folder, quiet=True)
+    with pytest.raises(DataError, match=r"the sentence pairs in .* are not the ones that"):
+        resume_run(run.folder, quiet=True)
 
 
 def test_a_run_without_its_words_cannot_go_on(place, tmp_path):
     run = begin(place, "language", str(tmp_path / "run"))
     (run.folder / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"has no tokenizer\.json"):
-        start.resume(run.folder, quiet=True)
+        resume_run(run.folder, quiet=True)
 
 
 def test_a_model_of_a_run_is_a_model_to_start_from(place, whole, tmp_path):
     before = str(whole["translate"].folder)
-    run = start.start(
+    run = start_run(
         str(place / "pairs.tsv"), before, tmp_path / "run", ["budget.steps=1", "task=translate"], quiet=True
     )
-    assert run.material.spoken.vocabulary.to_json() == load(whole["translate"].folder).vocabulary.to_json()
+    assert run.job.model.vocabulary.to_json() == load_text(whole["translate"].folder).vocabulary.to_json()
     with pytest.raises(UsageError, match=r"the task is language, but .* is a model to translate"):
-        start.start(str(place / "book.txt"), before, tmp_path / "other", quiet=True, task="language")
+        start_run(str(place / "book.txt"), before, tmp_path / "other", quiet=True, task="language")
 
 
 def test_two_vocabularies_are_kept_where_they_are_not_shared(place, tmp_path):
     changes = ["words.shared=false", "words.size=270", "budget.steps=1"]
     run = begin(place, "translate", str(tmp_path / "run"), *changes, model="transformer_mini")
     assert {"tokenizer.json", "tokenizer.source.json"} <= {path.name for path in run.folder.iterdir()}
-    again = start.resume(run.folder, quiet=True).material.spoken
-    for spoken in (run.material.spoken, again):
+    again = resume_run(run.folder, quiet=True).job.model
+    for spoken in (run.job.model, again):
         assert spoken.source.to_json() != spoken.vocabulary.to_json()
         assert spoken.module.config.tie == "target"
 
@@ -187,7 +193,7 @@ def test_two_vocabularies_are_kept_where_they_are_not_shared(place, tmp_path):
     ],
 )
 def test_the_task_is_the_recipe_s_or_the_model_s_or_that_of_a_text(data, model, changes, task):
-    assert start.task_of(data, model, changes) == task
+    assert fitting_task(data, model, changes).name == task
 
 
 @pytest.mark.parametrize(
@@ -201,7 +207,7 @@ def test_the_task_is_the_recipe_s_or_the_model_s_or_that_of_a_text(data, model, 
 )
 def test_the_task_of_a_model_folder_is_that_of_its_training(name, content, task, tmp_path):
     (tmp_path / name).write_text(json.dumps(content))
-    assert start.task_of("data", str(tmp_path), []) == task
+    assert fitting_task("data", str(tmp_path)).name == task
 
 
 def test_recipes_follow_the_model_and_the_amount_of_text():
@@ -216,13 +222,13 @@ def test_recipes_follow_the_model_and_the_amount_of_text():
 
 def test_long_pairs_are_left_out_and_told(place):
     run = begin(place, "translate", "short", "tokens=9")
-    assert len(run.material.shuffled.pairs) < 48
+    assert len(run.job.shuffled.pairs) < 48
     with pytest.raises(DataError, match="every pair is longer than tokens=1"):
         begin(place, "translate", "none", "tokens=1")
 
 
 def test_epochs_are_counted_as_people_do():
-    assert [textreport.epochs(passed) for passed in (1.0, 15.0, 0.25)] == [
+    assert [curves.epochs(passed) for passed in (1.0, 15.0, 0.25)] == [
         "1 epoch",
         "15 epochs",
         "0.25 epochs",
@@ -232,7 +238,8 @@ def test_epochs_are_counted_as_people_do():
 def test_scheduled_sampling_grows_with_the_training(place):
     run = begin(place, "translate", "own", "own.most=0.5", "budget.steps=2")
     run.go()
-    assert run.task.own.share(run.task.done()) == pytest.approx(0.5)
+    losses = run.job._losses(run.job.module)
+    assert losses.own.share(run.state.done) == pytest.approx(0.5)
     assert re.search(r'"most": 0.5', (run.folder / "recipe.json").read_text())
 
 
@@ -241,6 +248,9 @@ def test_two_files_are_found_again_from_another_folder(tmp_path, monkeypatch, da
     (tmp_path / "train.de").write_text("Hund\nKatze\n")
     (tmp_path / "train.en").write_text("dog\ncat\n")
     monkeypatch.chdir(tmp_path)
-    told = translation.described(data, TextRecipe(), open_pairs(data))
+    task, selection = find_task("translate"), Selection(data=data)
+    splits = hold_out(open_pairs(data), 0.5)
+    job = start_job(task, TextRecipe(task="translate", model="transformer_mini"), splits)[0]
+    facts = selection.facts(task, job)
     monkeypatch.chdir("/")
-    assert len(open_pairs(told["source"]).train) == 2
+    assert len(open_pairs(facts["source"]).train) == 2

@@ -8,12 +8,12 @@ import transformers as hf
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import saccade
+from saccade.api.train import start_run
 from saccade.errors import UsageError
-from saccade.text import evaluation as judgement
-from saccade.text.recipe import for_text
+from saccade.tasks.language import evaluate
+from saccade.tasks.language.recipe import default_recipe as for_text
 from saccade.text.tokenizer_files import Pieces
 from saccade.train import start
-from saccade.train.subject import Asked
 
 TEXT = "the cat sat on the mat .\nthe dogs sat on a log .\n" * 30 + "the cat sat on the mat . " * 6 + "\n"
 """Its last line is longer than the models' contexts."""
@@ -47,15 +47,15 @@ def place(tmp_path_factory):
 
 
 def begin(place, model, out):
-    return start.start(str(place / "book.txt"), str(place / model), out, QUICK, quiet=True)
+    return start_run(str(place / "book.txt"), str(place / model), out, QUICK, quiet=True)
 
 
 @pytest.mark.parametrize("model", ["bert", "body", "gpt2"])
 def test_a_published_model_learns_a_text_and_keeps_its_words(place, model, tmp_path, monkeypatch):
-    monkeypatch.setattr(judgement, "PIECES", 3)
+    monkeypatch.setattr(evaluate, "PIECES", 3)
     known = saccade.load(place / model, text=True)
     run = begin(place, model, tmp_path / "run")
-    before = {name: tensor.clone() for name, tensor in run.material.module.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in run.job.module.state_dict().items()}
     for name, tensor in known.module.state_dict().items():
         if not name.startswith(("pool.", "head.")):
             assert torch.equal(before[name], tensor), f"{name}: the run begins where the model was"
@@ -79,20 +79,19 @@ def test_a_published_model_learns_a_text_and_keeps_its_words(place, model, tmp_p
 @pytest.mark.parametrize("model", ["bert", "gpt2"])
 def test_the_loss_reaches_every_number_that_several_processes_would_wait_for(place, model, tmp_path):
     run = begin(place, model, tmp_path / "run")
-    material = run.material
-    material.task(material.module, lambda: 0.0).loss(next(material.batches(0, 1)))["loss"].backward()
-    assert [name for name, p in material.module.named_parameters() if p.grad is None] == []
+    job = run.job
+    job.loss(job.module, next(job.batches(0, 1, (0, 1))), 0.0)["loss"].backward()
+    assert [name for name, p in job.module.named_parameters() if p.grad is None] == []
 
 
-def test_what_is_told_says_what_is_new_and_how_it_goes_on(place):
-    opened = start.SUBJECTS["language"].open(
-        Asked(data=str(place / "book.txt"), model=str(place / "body"), changes=QUICK)
-    )
-    assert opened.model == f"{place / 'body'} with its own words and a new head for hidden words"
-    assert "it goes on from what it knows" in opened.told[2]
+def test_what_is_told_says_what_is_new_and_how_it_goes_on(place, tmp_path, capsys):
+    start_run(str(place / "book.txt"), str(place / "body"), tmp_path / "run", QUICK, task="language")
+    lines = capsys.readouterr().err.splitlines()
+    assert f"{place / 'body'} with its own vocabulary and a new head for hidden words" in lines
+    assert "fine-tuning: few epochs, at a small learning rate" in lines
     assert for_text(str(place / "gpt2"), 1000)[0].optim.lr < for_text("gpt_mini", 1000)[0].optim.lr
 
 
 def test_a_name_that_is_none_is_answered_with_those_near_it(place, tmp_path):
-    with pytest.raises(UsageError, match="no model of text is named 'bert_min'; did you mean 'bert_mini'"):
-        start.start(str(place / "book.txt"), "bert_min", tmp_path / "run", QUICK, quiet=True)
+    with pytest.raises(UsageError, match="no text model is named 'bert_min'; did you mean 'bert_mini'"):
+        start_run(str(place / "book.txt"), "bert_min", tmp_path / "run", QUICK, quiet=True)

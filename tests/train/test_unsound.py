@@ -7,10 +7,10 @@ import pytest
 import torch
 from trees import tree
 
-from saccade.train import start
+from saccade.api.train import resume_run, start_run
+from saccade.errors import DivergedError, StoppedError
 from saccade.train.checkpoint import latest, read
-from saccade.train.material import DivergedError, StoppedError
-from saccade.weights.formats.tensors import tensors
+from saccade.weights.formats.tensors import read_tensors
 
 RECIPE = ["budget.epochs=3", "budget.batch=4", "budget.save=0", "optim.ema=0.9", "dropout=0.1", "workers=0"]
 
@@ -19,12 +19,12 @@ def begin(tmp_path, name="run", *changes):
     if not (tmp_path / "pictures").exists():
         tree(tmp_path / "pictures", {"cat": 12, "dog": 12})
     data = str(tmp_path / "pictures")
-    return start.start(data, "vit_xs2_8", tmp_path / name, [*RECIPE, *changes], quiet=True)
+    return start_run(data, "vit_xs2_8", tmp_path / name, [*RECIPE, *changes], quiet=True)
 
 
 def in_loss(run, when):
-    ordinary = run.task.loss
-    run.task.loss = lambda batch: {n: v * (math.nan if when() else 1) for n, v in ordinary(batch).items()}
+    ordinary = run.learner.loss
+    run.learner.loss = lambda batch: {n: v * (math.nan if when() else 1) for n, v in ordinary(batch).items()}
 
 
 def in_gradient(run, when):
@@ -33,12 +33,14 @@ def in_gradient(run, when):
 
 
 def in_input(run, when):
-    ordinary = run.task.loss
-    run.task.loss = lambda batch: ordinary({**batch, "image": batch["image"] * math.nan} if when() else batch)
+    ordinary = run.learner.loss
+    run.learner.loss = lambda batch: ordinary(
+        {**batch, "image": batch["image"] * math.nan} if when() else batch
+    )
 
 
 def in_weight(run, when):
-    ordinary = run.task.loss
+    ordinary = run.learner.loss
 
     def loss(batch):
         if when():
@@ -46,7 +48,7 @@ def in_weight(run, when):
                 run.state.module.blocks[1].mlp.up.weight[0, 0] = math.nan
         return ordinary(batch)
 
-    run.task.loss = loss
+    run.learner.loss = loss
 
 
 PLACES = {
@@ -62,7 +64,7 @@ def sound(folder):
     """Is there nothing but finite numbers in all that was written?"""
     files = [*folder.rglob("*.safetensors")]
     assert files
-    return all(t.isfinite().all() for path in files for t in tensors(path).values())
+    return all(t.isfinite().all() for path in files for t in read_tensors(path).values())
 
 
 @pytest.mark.parametrize("name", INTO)
@@ -81,7 +83,7 @@ def test_numbers_that_stay_wrong_end_the_run_with_a_layer_and_pictures_named(tmp
     run, said = begin(tmp_path), []
     run.log.say = said.append
     into(run, lambda: run.state.step >= 4)
-    with pytest.raises(DivergedError, match=rf"at step \d+, first in {where}.* \(pictures: .*\.png, ") as end:
+    with pytest.raises(DivergedError, match=rf"at step \d+, first in {where}.* \(images: .*\.png, ") as end:
         run.go()
     assert end.value.exit_code == 1
     assert "try a smaller optim.lr" in str(end.value)
@@ -123,12 +125,12 @@ def test_a_return_to_the_first_step_forgets_the_optimiser_too(tmp_path):
     in_loss(run, lambda: not run.returns and run.state.step in (1, 2, 3))
     checked = []
 
-    def loss(batch, ordinary=run.task.loss):
+    def loss(batch, ordinary=run.learner.loss):
         if run.returns and not checked:
             checked.append((run.state.step, len(run.state.optimizer.state)))
         return ordinary(batch)
 
-    run.task.loss = loss
+    run.learner.loss = loss
     run.go()
     assert checked == [(0, 0)]
 
@@ -157,5 +159,5 @@ def test_a_run_that_was_undone_and_then_stopped_goes_on_to_the_same_bytes(tmp_pa
         run.step = step
         with pytest.raises(StoppedError):
             run.go()
-        spoilt(start.resume(run.folder, quiet=True)).go()
+        spoilt(resume_run(run.folder, quiet=True)).go()
         assert proof(run) == proof(whole)

@@ -29,7 +29,7 @@ from saccade.api.models import Model, create
 from saccade.data.image.preprocess import HALF, IMAGENET, Preprocess
 from saccade.models.build import build
 from saccade.models.vit import ViT, ViTConfig
-from saccade.weights import diagnose as doctor
+from saccade.weights import diagnose
 from saccade.weights.known_answer import TOLERANCE, drift, picture, probe, summary
 from saccade.weights.load import load
 
@@ -96,7 +96,7 @@ def stored(pattern, order=(0, 1, 2)):
 
 
 def verdicts(module):
-    return {finding.test: (finding.verdict, finding.words) for finding in doctor.check_weights(module)}
+    return {finding.test: (finding.verdict, finding.words) for finding in diagnose.check_weights(module)}
 
 
 def test_nothing_is_wrong_with_a_published_model(real):
@@ -143,22 +143,22 @@ def test_random_weights_are_never_called_wrong(seed):
 
 @pytest.mark.slow
 def test_the_normalisation_of_a_published_model_is_found_right_and_the_others_wrong(real, pictures):
-    right = doctor.check_normalisation(real.module, real.preprocess, pictures)
+    right = diagnose.check_normalisation(real.module, real.preprocess, pictures)
     assert right.verdict == "ok"
     mean, std = IMAGENET if real.preprocess.mean == HALF[0] else HALF
-    wrong = doctor.check_normalisation(real.module, replace(real.preprocess, mean=mean, std=std), pictures)
+    wrong = diagnose.check_normalisation(real.module, replace(real.preprocess, mean=mean, std=std), pictures)
     assert wrong.verdict == "wrong"
     assert ("half (0.5, 0.5)" if mean != HALF[0] else "imagenet") in wrong.words
 
 
 def test_too_few_pictures_or_an_untrained_model_tell_nothing_of_the_normalisation(real, pictures):
-    few = doctor.check_normalisation(real.module, real.preprocess, pictures[:4])
+    few = diagnose.check_normalisation(real.module, real.preprocess, pictures[:4])
     assert few.verdict == "unknown"
     for seed in range(3):
         vit, view = small(seed), Preprocess(size=(32, 32))
-        assert doctor.check_normalisation(vit, view, pictures).verdict == "unknown"
+        assert diagnose.check_normalisation(vit, view, pictures).verdict == "unknown"
     headless = build(replace(SMALL, classes=0)).eval()
-    assert doctor.check_normalisation(headless, view, pictures).verdict == "unknown"
+    assert diagnose.check_normalisation(headless, view, pictures).verdict == "unknown"
 
 
 def styled(module, **changes):
@@ -193,7 +193,7 @@ def test_rounding_stays_a_tenth_below_the_tolerance(asked):
 def test_another_gelu_or_eps_leaves_the_kept_answer(asked, change):
     module, preprocess = asked
     kept = probe(module, preprocess)
-    found = doctor.check_probe(styled(module, **change), preprocess, kept)
+    found = diagnose.check_probe(styled(module, **change), preprocess, kept)
     assert found.verdict == "wrong"
     assert drift(styled(module, **change), preprocess, kept) > 2 * TOLERANCE
 
@@ -221,7 +221,7 @@ def test_one_changed_weight_leaves_the_kept_answer(asked, name):
     changed = copy.deepcopy(module)
     with torch.no_grad():
         dict(changed.named_parameters())[name].view(-1)[-7] += 0.1
-    assert doctor.check_probe(changed, preprocess, kept).verdict == "wrong"
+    assert diagnose.check_probe(changed, preprocess, kept).verdict == "wrong"
 
 
 @pytest.mark.parametrize(
@@ -231,10 +231,10 @@ def test_one_changed_weight_leaves_the_kept_answer(asked, name):
     ids=str,
 )  # fmt: skip
 def test_a_kept_answer_that_is_none_is_wrong_and_no_accident(kept):
-    found = doctor.check_probe(small(), Preprocess(size=(32, 32)), kept)
+    found = diagnose.check_probe(small(), Preprocess(size=(32, 32)), kept)
     assert found.verdict == "wrong"
-    assert "is not one of a model; save it again" in found.words
-    assert doctor.check_probe(small(), Preprocess(size=(32, 32)), None).verdict == "unknown"
+    assert "is not that of a model; save it again" in found.words
+    assert diagnose.check_probe(small(), Preprocess(size=(32, 32)), None).verdict == "unknown"
 
 
 def test_the_kept_answer_is_a_few_short_numbers_and_survives_json():

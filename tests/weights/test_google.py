@@ -11,7 +11,8 @@ from saccade.errors import ModelError, UsageError
 from saccade.models.build import build
 from saccade.models.hybrid import Hybrid
 from saccade.models.vit import ViTConfig
-from saccade.weights.load import load, write
+from saccade.weights.load import load
+from saccade.weights.save import save_folder
 
 KINDS = {
     "class token": {},
@@ -20,6 +21,9 @@ KINDS = {
     "no head": {"classes": 0},
     "bare root of a hybrid": {"layers": (), "image": 64, "patch": 32},
     "hybrid": {"layers": (1, 1, 1), "image": 64, "patch": 16},
+    "hybrid of half the width": {"layers": (1, 1, 1), "image": 64, "patch": 16, "factor": 0.5},
+    "bare root of half the width": {"layers": (), "image": 64, "patch": 32, "factor": 0.5},
+    "hybrid of one and a half widths": {"layers": (1, 1), "image": 32, "patch": 8, "factor": 1.5},
 }
 
 
@@ -91,7 +95,7 @@ def test_big_visions_attention_pool_loads_and_is_written_back_bit_for_bit(tmp_pa
         resample="bilinear", block=load_style(),
     )  # fmt: skip
     module = build(config)
-    write(tmp_path / "map", module, Preprocess(size=(32, 32)), [], "google")
+    save_folder(tmp_path / "map", module, Preprocess(size=(32, 32)), [], "google")
     assert "MAPHead_0/probe" in np.load(tmp_path / "map" / "model.npz")
     back = load(tmp_path / "map").module
     assert back.config == config
@@ -116,7 +120,7 @@ def test_files_of_google_are_computed_with_tanh_gelu_and_its_epsilon(tmp_path):
 def test_a_model_of_another_gelu_is_not_written_in_googles_layout(tmp_path):
     config = ViTConfig(image=(32, 32), patch=8, width=24, depth=1, heads=3, hidden=48, classes=5)
     with pytest.raises(UsageError, match=r"GELU tanh; this model has layer, pre, 1e-06, erf"):
-        write(tmp_path / "no", build(config), Preprocess(size=(32, 32)), [], "google")
+        save_folder(tmp_path / "no", build(config), Preprocess(size=(32, 32)), [], "google")
 
 
 def test_a_hybrid_is_recognised_with_its_layers(tmp_path):
@@ -129,7 +133,7 @@ def test_a_hybrid_is_recognised_with_its_layers(tmp_path):
 def test_a_grid_that_is_not_square_needs_its_size_and_says_so(tmp_path):
     arrays = random_google(image=(32, 56))
     np.savez(tmp_path / "wide.npz", **arrays)
-    with pytest.raises(ModelError, match="do not fit a square grid; give the size of the training picture"):
+    with pytest.raises(ModelError, match="do not fit a square grid; give the size of the training images"):
         load(tmp_path / "wide.npz")
     image = picture(32, 56)
     expected = torch.from_numpy(google_logits(arrays, image)).float()

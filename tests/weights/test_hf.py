@@ -11,7 +11,8 @@ from saccade.data.image.preprocess import Preprocess
 from saccade.models.build import build
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
-from saccade.weights.load import load, write
+from saccade.weights.load import load
+from saccade.weights.save import save_folder
 
 SIZES = {
     "hidden_size": 48,
@@ -70,7 +71,7 @@ def test_what_we_write_transformers_reads_and_answers_alike(kind, tmp_path):
     cls, config = KINDS[kind]
     randomise(cls(config)).save_pretrained(tmp_path / "theirs")
     model = load(tmp_path / "theirs")
-    write(tmp_path / "ours", model.module, model.preprocess, [f"name {i}" for i in range(7)], "hf")
+    save_folder(tmp_path / "ours", model.module, model.preprocess, [f"name {i}" for i in range(7)], "hf")
     back, told = cls.from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not told["missing_keys"]
     assert not told["unexpected_keys"]
@@ -151,5 +152,5 @@ def test_preprocessing_survives_the_trip_to_their_layout_and_back(tmp_path):
     for i, sent in enumerate(
         (Preprocess(fit="squash", crop=1.0, interpolation="bilinear"), Preprocess(crop=0.875))
     ):
-        write(tmp_path / str(i), build(config), sent, [], "hf")
+        save_folder(tmp_path / str(i), build(config), sent, [], "hf")
         assert load(tmp_path / str(i)).preprocess == sent

@@ -11,8 +11,10 @@ from saccade.errors import ModelError, UsageError
 from saccade.models.text.bert import BERT, BERTConfig
 from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.block import BlockStyle
+from saccade.text.model import load_text, read_tokenizer
 from saccade.text.tokenizer_files import make as tokenizer
 from saccade.weights.formats import tensors as files
+from saccade.weights.identify import identify
 from saccade.weights.layouts.hf_text import read, write
 
 GPT2 = {"vocab_size": 50, "n_positions": 16, "n_embd": 24, "n_layer": 2, "n_head": 3,
@@ -75,7 +77,7 @@ def same(ours, other):
 def test_answers_equal_those_of_transformers_in_files_that_it_wrote(kind, tmp_path):
     other = theirs(kind)
     other.save_pretrained(tmp_path)
-    ours = read(tmp_path).module
+    ours = read(identify(tmp_path))
     assert not ours.training
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in other.parameters())
     same(ours, other)
@@ -85,13 +87,13 @@ def test_answers_equal_those_of_transformers_in_files_that_it_wrote(kind, tmp_pa
 def test_transformers_opens_what_we_write_and_we_read_it_back_to_the_last_bit(kind, tmp_path):
     cls, _ = KINDS[kind]
     theirs(kind).save_pretrained(tmp_path / "a")
-    ours = read(tmp_path / "a").module
+    ours = read(identify(tmp_path / "a"))
     write(tmp_path / "b", ours)
     other, report = cls.from_pretrained(tmp_path / "b", output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     same(ours, other.eval())
-    again = read(tmp_path / "b").module
+    again = read(identify(tmp_path / "b"))
     assert again.config == ours.config
     for name, tensor in ours.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name])
@@ -101,7 +103,7 @@ def test_transformers_opens_what_we_write_and_we_read_it_back_to_the_last_bit(ki
 def test_old_names_masks_in_the_file_and_tied_tables_stored_twice_are_read(kind, tmp_path):
     other = theirs(kind)
     other.save_pretrained(tmp_path)
-    tensors = {n: t.clone() for n, t in files.tensors(tmp_path).items()}
+    tensors = {n: t.clone() for n, t in files.read_tensors(tmp_path).items()}
     if kind == "gpt2":
         tensors = {n.removeprefix("transformer."): t for n, t in tensors.items()}
         tensors |= {"h.0.attn.bias": torch.ones(1, 1, 16, 16), "h.0.attn.masked_bias": torch.tensor(-1e4)}
@@ -114,12 +116,12 @@ def test_old_names_masks_in_the_file_and_tied_tables_stored_twice_are_read(kind,
         tensors["bert.embeddings.position_ids"] = torch.arange(16)[None]
         tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
     files.write_safetensors(tmp_path / "model.safetensors", tensors)
-    same(read(tmp_path).module, other)
+    same(read(identify(tmp_path)), other)
 
 
 def test_half_precision_is_read_as_full_precision(tmp_path):
     theirs("gpt2").half().save_pretrained(tmp_path)
-    module = read(tmp_path).module
+    module = read(identify(tmp_path))
     assert {p.dtype for p in module.parameters()} == {torch.float32}
     assert all(p.requires_grad for p in module.parameters())
 
@@ -130,9 +132,9 @@ def test_half_precision_is_read_as_full_precision(tmp_path):
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "only False is computed here"),
         ("gpt2", {"activation_function": "swish"}, "activation_function of config.json is 'swish'"),
         ("gpt2", {"n_head": 5}, "width 24 does not split into 5 heads"),
-        ("gpt2", {"n_head": None}, "the tensors do not make a whole model"),
+        ("gpt2", {"n_head": None}, "the tensors do not make a complete model"),
         ("bert, body", {"position_embedding_type": "relative_key"}, "sets position_embedding_type to"),
-        ("bert, body", {"hidden_act": "relu"}, "a BERT bends by GELU here"),
+        ("bert, body", {"hidden_act": "relu"}, "a BERT uses GELU here"),
     ],
 )
 def test_a_config_that_asks_for_another_model_is_refused_in_words(kind, change, words, tmp_path):
@@ -140,7 +142,7 @@ def test_a_config_that_asks_for_another_model_is_refused_in_words(kind, change, 
     side = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(side | change))
     with pytest.raises(ModelError, match=words):
-        read(tmp_path)
+        load_text(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +150,10 @@ def test_a_config_that_asks_for_another_model_is_refused_in_words(kind, change, 
     [
         ({"wte.weight": None}, "holds neither a GPT-2 .* nor a BERT"),
         ({"ln_f.bias": None}, "1 missing .*ln_f.bias"),
-        ({"extra": torch.ones(2)}, "1 with no place here .*extra"),
+        ({"extra": torch.ones(2)}, "1 unexpected .*extra"),
         ({"ln_f.bias": torch.ones(5)}, "ln_f.bias is 5 instead of 24"),
-        ({"h.0.ln_1.weight": None}, "the blocks of the model are not numbered without gaps"),
-        ({"wpe.weight": None}, "the tensors do not make a whole model"),
+        ({"h.0.ln_1.weight": None}, "the blocks of the model have gaps in their numbers"),
+        ({"wpe.weight": None}, "the tensors do not make a complete model"),
         (
             {"lm_head.weight": torch.ones(50, 24)},
             "lm_head.weight differs from wte.weight, though config.json",
@@ -160,7 +162,7 @@ def test_a_config_that_asks_for_another_model_is_refused_in_words(kind, change, 
 )
 def test_a_file_that_is_no_whole_model_is_refused_in_words(damage, words, tmp_path):
     theirs("gpt2").save_pretrained(tmp_path)
-    tensors = {n.removeprefix("transformer."): t.clone() for n, t in files.tensors(tmp_path).items()}
+    tensors = {n.removeprefix("transformer."): t.clone() for n, t in files.read_tensors(tmp_path).items()}
     for name, tensor in damage.items():
         if tensor is None:
             del tensors[name]
@@ -168,7 +170,7 @@ def test_a_file_that_is_no_whole_model_is_refused_in_words(damage, words, tmp_pa
             tensors[name] = tensor
     files.write_safetensors(tmp_path / "model.safetensors", tensors)
     with pytest.raises(ModelError, match=words):
-        read(tmp_path)
+        read(identify(tmp_path))
 
 
 def test_a_model_that_the_layout_cannot_say_is_refused_in_words(tmp_path):
@@ -207,11 +209,11 @@ def learnt(tmp_path):
 def test_a_tokenizer_travels_with_its_model_and_cuts_as_before(tmp_path):
     expected = learnt(tmp_path)
     theirs("gpt2").save_pretrained(tmp_path)
-    loaded = read(tmp_path)
-    assert set(loaded.tokenizer) == {"vocab.json", "merges.txt"}
-    write(tmp_path / "b", loaded.module, loaded.tokenizer)
-    assert read(tmp_path / "b").tokenizer == loaded.tokenizer
-    cut = tokenizer(loaded.tokenizer)
+    found = read_tokenizer(tmp_path)
+    assert set(found) == {"vocab.json", "merges.txt"}
+    write(tmp_path / "b", read(identify(tmp_path)), found)
+    assert read_tokenizer(tmp_path / "b") == found
+    cut = tokenizer(found)
     for text in ("the cat is hot!", "naïve  café\n<|endoftext|>a"):
         numbers = cut.encode(text).ids
         assert cut.decode(numbers, skip_special_tokens=False) == text
@@ -242,8 +244,8 @@ def test_tokenizer_json_and_a_list_of_word_pieces_are_read(tmp_path):
     [
         ({}, r"the model has no tokenizer \(files found: none\)"),
         ({"merges.txt": b""}, r"files found: merges.txt\); expected tokenizer.json, vocab.json with"),
-        ({"tokenizer.json": b"{"}, "the tokenizer's files cannot be read"),
-        ({"vocab.txt": b"a\nb"}, "the tokenizer's files cannot be read"),
+        ({"tokenizer.json": b"{"}, "tokenizer.json is not the JSON that was expected"),
+        ({"vocab.txt": b"a\nb"}, r'the tokenizer has no entry "\[UNK\]" for unknown words'),
     ],
 )
 def test_a_tokenizer_that_cannot_be_made_is_refused_in_words(found, words):

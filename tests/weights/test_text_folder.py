@@ -11,11 +11,11 @@ from terminal import run, small
 
 import saccade
 from saccade.errors import ModelError, UsageError
-from saccade.hub.choose import choose
+from saccade.hub.names import choose_files
 from saccade.models.text.gpt import GPT
+from saccade.text.model import SOURCE, TextFolder, load_text, save_text
 from saccade.text.tokenizer_files import Pieces
 from saccade.text.vocabulary import learn
-from saccade.weights.load_text import SOURCE, Spoken, load, write
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -29,7 +29,7 @@ def answer(spoken, tokens):
 @each_kind
 def test_a_folder_gives_back_the_same_logits_words_and_names(kind, tmp_path):
     made = speaker(kind)
-    read = load(folder(kind, tmp_path))
+    read = load_text(folder(kind, tmp_path))
     tokens = torch.randint(5, COUNT, (2, 7), generator=torch.Generator().manual_seed(0))
     assert torch.equal(answer(read, tokens), answer(made, tokens))
     assert read.vocabulary.encode(TEXT) == WORDS.encode(TEXT)
@@ -42,8 +42,8 @@ def test_a_folder_gives_back_the_same_logits_words_and_names(kind, tmp_path):
 def test_a_source_of_another_language_keeps_its_own_vocabulary(tmp_path):
     letters = learn([TEXT], "characters")
     made = speaker("transformer")
-    write(tmp_path / "model", Spoken(made.module, WORDS, letters))
-    read = load(tmp_path / "model")
+    save_text(tmp_path / "model", TextFolder(made.module, WORDS, letters))
+    read = load_text(tmp_path / "model")
     assert (tmp_path / "model" / SOURCE).is_file()
     assert (read.reads.kind, read.vocabulary.kind) == ("characters", "pairs")
     assert len(saccade.load(tmp_path / "model", text=True).translate("the cat", most=3)) > 0
@@ -52,7 +52,7 @@ def test_a_source_of_another_language_keeps_its_own_vocabulary(tmp_path):
 @pytest.mark.parametrize("kind", ["gpt", "bert"])
 def test_hugging_face_reads_what_is_written_for_it(kind, tmp_path):
     made = speaker(kind)
-    write(tmp_path / "hf", made, "hf")
+    save_text(tmp_path / "hf", made, "hf")
     tokens = torch.randint(5, COUNT, (2, 7))
     cls = hf.GPT2LMHeadModel if kind == "gpt" else hf.BertForMaskedLM
     with torch.no_grad():
@@ -61,7 +61,7 @@ def test_hugging_face_reads_what_is_written_for_it(kind, tmp_path):
     cut = hf.AutoTokenizer.from_pretrained(tmp_path / "hf")
     assert cut("the cat sat")["input_ids"] == WORDS.encode("the cat sat")
     assert cut.mask_token == "<mask>"
-    read = load(tmp_path / "hf")
+    read = load_text(tmp_path / "hf")
     assert read.layout == "hf"
     assert torch.equal(answer(read, tokens), answer(made, tokens))
     assert read.vocabulary.encode("the cat") == WORDS.encode("the cat")
@@ -118,7 +118,7 @@ def test_a_pickled_bert_is_converted_with_its_words(bert, tmp_path):
 
 def test_a_tokenizer_is_fetched_with_its_weights():
     names = ["README.md", "config.json", "model.safetensors", "tf_model.h5", "vocab.txt"]
-    assert choose(names, "owner/bert") == ["config.json", "vocab.txt", "model.safetensors"]
+    assert choose_files(names, "owner/bert") == ["config.json", "vocab.txt", "model.safetensors"]
 
 
 def test_names_of_models_of_text_are_created_too():
@@ -130,16 +130,14 @@ def test_names_of_models_of_text_are_created_too():
 
 
 def test_a_model_of_the_other_kind_is_refused_in_words(tmp_path):
-    with pytest.raises(ModelError, match="is a model of pictures; expected one of text"):
+    with pytest.raises(ModelError, match="is an image model; expected a text model"):
         saccade.load(small().save(tmp_path / "vit"), text=True)
     path = folder("gpt", tmp_path)
-    with pytest.raises(UsageError, match="is a model of text; image, patch"):
+    with pytest.raises(UsageError, match="is a text model; image, patch"):
         saccade.load(path, patch=4)
     from saccade.weights.load import load as load_pictures
 
-    with pytest.raises(
-        ModelError, match=r"gpt is a model of text \(task language\); expected one of pictures"
-    ):
+    with pytest.raises(ModelError, match=r"gpt is a text model \(task language\); expected an image model"):
         load_pictures(path)
 
 
@@ -150,12 +148,15 @@ def _told(path):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda p: (p / "tokenizer.json").unlink(), "there is no tokenizer.json, which holds the words"),
-        (lambda p: (p / "tokenizer.json").write_text("{}"), "the tokenizer's files cannot be read"),
+        (
+            lambda p: (p / "tokenizer.json").unlink(),
+            "tokenizer.json, the vocabulary of the model, is missing",
+        ),
+        (lambda p: (p / "tokenizer.json").write_text("{}"), "the tokenizer has no model"),
         (lambda p: (p / "model.json").write_text('{"format": 2, "task": "language"}'), "is of format 2"),
         (
             lambda p: (p / "model.json").write_text(json.dumps({**_told(p), "task": "translate"})),
-            "says task 'translate', but its model is one of language",
+            "says task 'translate', but its model is for language",
         ),
         (
             lambda p: (p / "model.json").write_text(
@@ -171,7 +172,7 @@ def _told(path):
         ),
         (
             lambda p: (p / "tokenizer.json").write_text(learn([TEXT + "xyzq" * 9, "vw"] * 9).to_json()),
-            "entries, but the model knows",
+            "numbers its entries up to .*, but the model knows",
         ),
     ],
 )
@@ -179,7 +180,7 @@ def test_a_damaged_folder_is_refused_in_words(spoil, words, tmp_path):
     path = folder("gpt", tmp_path)
     spoil(path)
     with pytest.raises(ModelError, match=words):
-        load(path)
+        load_text(path)
 
 
 def test_numbers_that_are_none_are_refused(tmp_path):
@@ -188,9 +189,9 @@ def test_numbers_that_are_none_are_refused(tmp_path):
     broken.load_state_dict(made.module.state_dict())
     with torch.no_grad():
         broken.words.table.weight[7, 3] = torch.nan
-    write(tmp_path / "gpt", Spoken(broken, WORDS))
+    save_text(tmp_path / "gpt", TextFolder(broken, WORDS))
     with pytest.raises(ModelError, match="1 tensors hold NaN"):
-        load(tmp_path / "gpt")
+        load_text(tmp_path / "gpt")
 
 
 def test_saving_overwrites_nothing_and_knows_which_layouts_fit(tmp_path):

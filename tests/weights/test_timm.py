@@ -13,22 +13,23 @@ from saccade.data.image.preprocess import IMAGENET, Preprocess
 from saccade.errors import ModelError
 from saccade.models.build import build
 from saccade.models.vit import ViTConfig
-from saccade.weights.formats.tensors import tensors, write_safetensors
-from saccade.weights.load import load, write
+from saccade.weights.formats.tensors import read_tensors, write_safetensors
+from saccade.weights.load import load
+from saccade.weights.save import save_folder
 
 SMALL = ViTConfig(image=(32, 32), patch=8, width=64, depth=2, heads=1, hidden=96, classes=5)
 
 
 def test_queries_keys_and_values_are_the_thirds_of_their_fused_matrix(tmp_path):
     module = build(SMALL)
-    write(tmp_path, module, Preprocess(size=(32, 32)), [], "timm")
-    fused = tensors(tmp_path / "model.safetensors")["blocks.1.attn.qkv.weight"]
+    save_folder(tmp_path, module, Preprocess(size=(32, 32)), [], "timm")
+    fused = read_tensors(tmp_path / "model.safetensors")["blocks.1.attn.qkv.weight"]
     for part, name in zip(fused.chunk(3), "qkv", strict=True):
         assert torch.equal(part, getattr(module.blocks[1].attention, name).weight)
 
 
 def test_the_number_of_heads_comes_from_the_config_beside_the_file(tmp_path):
-    write(tmp_path, build(replace(SMALL, heads=4)), Preprocess(size=(32, 32)), [], "timm")
+    save_folder(tmp_path, build(replace(SMALL, heads=4)), Preprocess(size=(32, 32)), [], "timm")
     assert load(tmp_path).module.config.heads == 4
     (tmp_path / "config.json").unlink()
     assert load(tmp_path).module.config.heads == 1  # width / 64
@@ -36,8 +37,8 @@ def test_the_number_of_heads_comes_from_the_config_beside_the_file(tmp_path):
 
 def test_a_class_token_without_a_place_in_the_table_loads(tmp_path):
     module = build(SMALL)
-    write(tmp_path / "a", module, Preprocess(size=(32, 32)), [], "timm")
-    theirs = tensors(tmp_path / "a" / "model.safetensors")
+    save_folder(tmp_path / "a", module, Preprocess(size=(32, 32)), [], "timm")
+    theirs = read_tensors(tmp_path / "a" / "model.safetensors")
     theirs["pos_embed"] = theirs["pos_embed"][:, 1:].contiguous()
     write_safetensors(tmp_path / "b.safetensors", theirs, None)
     image = torch.rand(1, 3, 32, 32)
@@ -46,7 +47,7 @@ def test_a_class_token_without_a_place_in_the_table_loads(tmp_path):
 
 
 def test_preprocessing_is_read_from_their_config(tmp_path):
-    write(tmp_path, build(SMALL), Preprocess(size=(32, 32)), [], "timm")
+    save_folder(tmp_path, build(SMALL), Preprocess(size=(32, 32)), [], "timm")
     told = json.loads((tmp_path / "config.json").read_text())
     told["pretrained_cfg"] |= {
         "mean": IMAGENET[0],
@@ -65,7 +66,7 @@ def test_preprocessing_is_read_from_their_config(tmp_path):
     ("damage", "words"),
     [
         (lambda t: t.pop("blocks.1.mlp.fc2.bias"), r"1 missing \(blocks.1.mlp.fc2.bias\)"),
-        (lambda t: t.update({"rope.freqs": torch.ones(3)}), r"1 with no place here \(rope.freqs\)"),
+        (lambda t: t.update({"rope.freqs": torch.ones(3)}), r"1 unexpected \(rope.freqs\)"),
         (
             lambda t: t.update({"blocks.0.mlp.fc1.bias": torch.ones(7)}),
             r"1 of the wrong shape \(blocks.0.mlp.fc1.bias is 7 instead of 96\)",
@@ -74,13 +75,13 @@ def test_preprocessing_is_read_from_their_config(tmp_path):
             lambda t: t["norm.weight"].fill_(float("nan")),
             r"1 tensors hold NaN or infinite numbers \(norm.weight\)",
         ),
-        (lambda t: t.pop("blocks.0.norm1.weight"), r"not numbered without gaps: \[0\] missing"),
+        (lambda t: t.pop("blocks.0.norm1.weight"), r"have gaps in their numbers: \[0\] missing"),
         (lambda t: t.pop("patch_embed.proj.weight"), r"has no tensor 'patch_embed.proj.weight'"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named(damage, words, tmp_path):
-    write(tmp_path, build(SMALL), Preprocess(size=(32, 32)), [], "timm")
-    found = {name: tensor.clone() for name, tensor in tensors(tmp_path / "model.safetensors").items()}
+    save_folder(tmp_path, build(SMALL), Preprocess(size=(32, 32)), [], "timm")
+    found = {name: tensor.clone() for name, tensor in read_tensors(tmp_path / "model.safetensors").items()}
     damage(found)
     write_safetensors(tmp_path / "damaged.safetensors", found, None)
     with pytest.raises(ModelError, match=words):

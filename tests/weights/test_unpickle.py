@@ -23,7 +23,7 @@ from saccade.errors import ModelError, ResourceError
 from saccade.files.paths import Flaw
 from saccade.weights.formats.pickle.child import FORBIDDEN, choose, read_legacy, read_zip
 from saccade.weights.formats.pickle.convert import Report, unpickle
-from saccade.weights.formats.tensors import tensors
+from saccade.weights.formats.tensors import read_tensors
 
 WALK = """
 import json, resource, sys
@@ -184,7 +184,7 @@ def bits(tensor: Tensor) -> bytes:
 def assert_converts(saved: object, wanted: dict[str, Tensor], folder: Path, *, old: bool) -> Report:
     torch.save(saved, folder / "in.pt", _use_new_zipfile_serialization=not old)
     report = unpickle(folder / "in.pt", folder / "out.safetensors")
-    found = tensors(folder / "out.safetensors")
+    found = read_tensors(folder / "out.safetensors")
     assert found.keys() == wanted.keys()
     for name, one in wanted.items():
         assert (found[name].dtype, found[name].shape) == (one.dtype, one.shape), name

@@ -1,4 +1,4 @@
-"""Models of text for people: what `saccade.load` gives for a folder that holds one."""
+"""Text models: what `saccade.load` returns for the folder of one."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -6,44 +6,45 @@ from typing import TYPE_CHECKING, overload
 
 import torch
 
-from saccade.data.image.preprocess import Picture
+from saccade.data.image.preprocess import PictureSource
 from saccade.errors import ModelError
-from saccade.files.folder import fresh
+from saccade.files.atomic import fresh
 from saccade.models.cost import parameters
+from saccade.models.modules import device_of
 from saccade.models.text.bert import BERT
 from saccade.models.text.gpt import GPT
 from saccade.models.text.names import Text
 from saccade.text.generate import (
     BATCH,
+    Decoding,
     Filling,
-    Manner,
-    Written,
+    Generated,
     captions,
     completions,
     fillings,
     translations,
 )
+from saccade.text.model import TextFolder, save_text
 from saccade.text.vocabulary import Vocabulary
-from saccade.weights.load_text import Spoken, write
 
 if TYPE_CHECKING:
-    from saccade.explain.text.attention import Reading
+    from saccade.explain.text.attention import TextReading
 
 
 class TextModel:
-    """A network of text together with its vocabularies: all it needs to answer."""
+    """A text network together with its vocabularies: all it needs to answer."""
 
-    def __init__(self, spoken: Spoken) -> None:
+    def __init__(self, spoken: TextFolder) -> None:
         self.spoken = spoken
         self.module: Text = spoken.module.eval()
         self.layout = spoken.layout
         """Whose layout the weights were read from."""
         self.folder: Path | None = None
-        """The run that made it, if `train` did."""
+        """The run that trained it, if there is one."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Of what it writes."""
+        """The vocabulary of what it writes."""
         return self.spoken.vocabulary
 
     @property
@@ -54,7 +55,7 @@ class TextModel:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next(self.module.parameters()).device
+        return device_of(self.module)
 
     @overload  # a str is one text, though Python calls it a sequence of str
     def translate(self, text: str, *, beams: int = 1, alpha: float = 0.6, most: int = 0) -> str: ...  # type: ignore[overload-overlap]
@@ -65,26 +66,32 @@ class TextModel:
     def translate(
         self, text: str | Sequence[str], *, beams: int = 1, alpha: float = 0.6, most: int = 0
     ) -> str | list[str]:
-        """The translation of a text, or of each in a list; `saccade.text.generate.Manner` says how."""
+        """Translate a text, or each in a list; `saccade.text.generate.Decoding` explains the settings."""
         texts = [text] if isinstance(text, str) else list(text)
         found = [
-            best[0].text for best in self.translations(texts, Manner(beams=beams, alpha=alpha, most=most))
+            best[0].text for best in self.translations(texts, Decoding(beams=beams, alpha=alpha, most=most))
         ]
         return found[0] if isinstance(text, str) else found
 
     def translations(
-        self, texts: Sequence[str], how: Manner | None = None, batch: int = BATCH
-    ) -> list[list[Written]]:
-        """The translations of each text, the best first, with how likely the model holds them."""
+        self, texts: Sequence[str], how: Decoding | None = None, batch: int = BATCH
+    ) -> list[list[Generated]]:
+        """Return translations of each text, best first, with their log-probabilities."""
         self.check("translate")
         return translations(self.module, self.spoken.reads, self.vocabulary, texts, how, batch)
 
-    def caption(self, pictures: Iterable[Picture], how: Manner | None = None) -> list[str]:
-        """A sentence for each picture."""
+    def caption(self, pictures: Iterable[PictureSource], how: Decoding | None = None) -> list[str]:
+        """Return a sentence for each image."""
+        return [best[0].text for best in self.captions(pictures, how)]
+
+    def captions(
+        self, pictures: Iterable[PictureSource], how: Decoding | None = None
+    ) -> list[list[Generated]]:
+        """Return sentences for each image, best first, with their log-probabilities."""
         self.check("caption")
         assert self.spoken.preprocess is not None
         image = torch.from_numpy(self.spoken.preprocess.batch(list(pictures)))
-        return [best[0].text for best in captions(self.module, self.vocabulary, image, how)]
+        return captions(self.module, self.vocabulary, image, how)
 
     @overload
     def complete(  # type: ignore[overload-overlap]
@@ -103,16 +110,16 @@ class TextModel:
         top_k: int = 0,
         seed: int = 0,
     ) -> str | list[str]:
-        """How a text, or each in a list, goes on: the new words only; temperature 0 takes the likeliest."""
+        """Continue a text, or each in a list; return the new words. Temperature 0 takes the likeliest."""
         texts = [text] if isinstance(text, str) else list(text)
-        how = Manner(most=most, temperature=temperature, top_k=top_k, seed=seed)
+        how = Decoding(most=most, temperature=temperature, top_k=top_k, seed=seed)
         found = [best[0].text for best in self.completions(texts, how)]
         return found[0] if isinstance(text, str) else found
 
     def completions(
-        self, texts: Sequence[str], how: Manner | None = None, batch: int = BATCH
-    ) -> list[list[Written]]:
-        """How each text goes on, the best first, with how likely the model holds it."""
+        self, texts: Sequence[str], how: Decoding | None = None, batch: int = BATCH
+    ) -> list[list[Generated]]:
+        """Return continuations of each text, best first, with their log-probabilities."""
         self.check("complete")
         return completions(self.module, self.vocabulary, texts, how, batch)
 
@@ -123,32 +130,30 @@ class TextModel:
     def fill(
         self, text: str | Sequence[str], top: int = 5
     ) -> list[list[Filling]] | list[list[list[Filling]]]:
-        """The likeliest words for each [MASK] of a text, or of each text in a list."""
+        """Return the likeliest words for each [MASK] of a text, or of each text in a list."""
         self.check("fill")
         found = fillings(self.module, self.vocabulary, [text] if isinstance(text, str) else list(text), top)
         return found[0] if isinstance(text, str) else found
 
-    def explain(self, text: str, target: str | None = None) -> "Reading":
-        """Where it looked: from word to word, or from a translation (given, or its own) to the source."""
-        from saccade.explain.text.attention import read
+    def explain(self, text: str, target: str | None = None) -> "TextReading":
+        """Return the attention from word to word, or from a translation (default: its own) to the source."""
+        from saccade.explain.text.attention import read_text
 
-        return read(self.spoken, text, target)
+        return read_text(self.spoken, text, target)
 
     def check(self, verb: str) -> None:
-        """Refuse a question that is not this model's."""
+        """Refuse what this model cannot do."""
         if verb in self.verbs:
             return
         if verb == "fill" and isinstance(self.module, BERT):
-            raise ModelError(
-                "this BERT has no head for hidden words, so it can fill in none; load one that has"
-            )
+            raise ModelError("this BERT has no masked-language head, so it cannot fill; load one that has")
         kind = type(self.module).__name__
-        told = " or ".join(self.verbs).replace("caption", "translate a picture") or "explain"
-        raise ModelError(f"a {kind} cannot {verb}; ask it to {told}, or load a model that can")
+        able = " or ".join(self.verbs).replace("caption", "translate an image") or "explain"
+        raise ModelError(f"a {kind} cannot {verb}; it can {able}; load a model that can {verb}")
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """What it can be asked."""
+        """What it can do: names of its methods."""
         if isinstance(self.module, GPT):
             return ("complete",)
         if isinstance(self.module, BERT):
@@ -158,7 +163,7 @@ class TextModel:
     def save(self, folder: str | Path, layout: str = "saccade") -> Path:
         """Write a model folder; `layout` may be hf for a GPT or BERT. Nothing is overwritten."""
         with fresh(Path(folder)) as made:
-            write(made, self.spoken, layout)
+            save_text(made, self.spoken, layout)
         return made
 
     def __repr__(self) -> str:

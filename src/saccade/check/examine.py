@@ -1,7 +1,7 @@
-"""A look at every picture before it is used: which cannot be read, how large, how many, which are twins."""
+"""Examine every image of a dataset: readable, sizes, class balance, duplicates."""
 
 import hashlib
-import io
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,21 +10,20 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from jaxtyping import Int64
-from PIL import Image
 
 from saccade.check.near_duplicates import near, same, sketch
-from saccade.data.image.decode import PIXELS, SIDE, decode
+from saccade.data.image.decode import decode, header
 from saccade.data.image.formats import recognise
-from saccade.data.pictures import Images
-from saccade.data.readers.listing import Collection
+from saccade.data.pictures import Pictures
+from saccade.data.splits import Splits
 from saccade.errors import DataError
 
 CHUNK = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One picture: its split, its number there, its name and the name of its class."""
+class ImageRef:
+    """One image: its split, its index there, its name and its class name."""
 
     split: str
     index: int
@@ -33,19 +32,19 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A picture that cannot be used, and the sentence that says why."""
+class UnreadableImage:
+    """An image that cannot be read, and why."""
 
-    place: Place
+    place: ImageRef
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Twins:
-    """Pictures with the same content, to the byte or to the eye."""
+class DuplicateGroup:
+    """Images with the same bytes, or that look the same."""
 
     exact: bool
-    places: tuple[Place, ...]
+    places: tuple[ImageRef, ...]
 
     @property
     def across_splits(self) -> bool:
@@ -58,7 +57,7 @@ class Twins:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How many pictures a class has in each split, and how many of all these cannot be read."""
+    """The number of images of a class in each split, and how many of them cannot be read."""
 
     label: str
     counts: dict[str, int]
@@ -67,7 +66,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Smallest, median and largest side in pixels, and the commonest (width, height, pictures)."""
+    """Smallest, median and largest side in pixels, and the commonest (width, height, images)."""
 
     width: tuple[int, int, int]
     height: tuple[int, int, int]
@@ -76,51 +75,51 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examination:
-    """What `examine` saw."""
+    """What `examine` found."""
 
     full: bool
-    """Whether every pixel was decoded, or only the headers; near twins are found only with the pixels."""
+    """Whether the pixels were decoded or only the headers; near duplicates need the pixels."""
     splits: dict[str, int]
     balance: tuple[Balance, ...]
-    unreadable: tuple[Unreadable, ...]
+    unreadable: tuple[UnreadableImage, ...]
     sizes: Sizes
     formats: dict[str, int]
     modes: dict[str, int]
-    twins: tuple[Twins, ...]
+    twins: tuple[DuplicateGroup, ...]
 
     @property
     def pictures(self) -> int:
         return sum(self.splits.values())
 
     @property
-    def leaks(self) -> tuple[Twins, ...]:
-        """Twins in two splits: what is scored was learnt by heart."""
+    def leaks(self) -> tuple[DuplicateGroup, ...]:
+        """Duplicates in two splits: the model is evaluated on what it was trained on."""
         return tuple(group for group in self.twins if group.across_splits)
 
     @property
-    def contradictions(self) -> tuple[Twins, ...]:
-        """Twins under two labels: one of them is wrong."""
+    def contradictions(self) -> tuple[DuplicateGroup, ...]:
+        """Duplicates under two labels: one of them is wrong."""
         return tuple(group for group in self.twins if group.across_labels)
 
     @property
-    def duplicates(self) -> tuple[Twins, ...]:
-        """Twins in one split under one label: harmless unless the split is parted again."""
+    def duplicates(self) -> tuple[DuplicateGroup, ...]:
+        """Duplicates in one split under one label: harmless unless the split is divided again."""
         return tuple(group for group in self.twins if not (group.across_splits or group.across_labels))
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is to be mended; near twins of one class and split, say a burst, are no fault."""
+        """Whether nothing needs fixing; near duplicates of one class and split, such as a burst, are fine."""
         return not (
             self.unreadable or self.leaks or self.contradictions or any(t.exact for t in self.duplicates)
         )
 
     def bad(self, split: str = "train") -> Int64[np.ndarray, "_"]:
-        """Return the sorted numbers of the unreadable pictures of a split."""
+        """Return the sorted indices of the unreadable images of a split."""
         found = [each.place.index for each in self.unreadable if each.place.split == split]
         return np.array(sorted(found), np.int64)
 
     def groups(self, split: str = "train") -> Int64[np.ndarray, "n"]:
-        """Return a number for each picture of a split that twins share, for `stratified` and `kfold`."""
+        """Return a group number for each image of a split; duplicates share one."""
         result = np.arange(self.splits[split], dtype=np.int64)
         for group in self.twins:
             places = [place.index for place in group.places if place.split == split]
@@ -128,13 +127,13 @@ class Examination:
         return result
 
     def to_json(self) -> dict[str, object]:
-        """Return plain lists, words and numbers."""
+        """Return what JSON can hold."""
         return {"pictures": self.pictures, "sound": self.sound, **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One picture's part of the examination."""
+    """What was found in one image."""
 
     digest: bytes
     size: tuple[int, int] = (0, 0)
@@ -145,67 +144,61 @@ class _Seen:
     reason: str = ""
 
 
-def _look(images: Images, i: int, full: bool) -> _Seen:
+def _look(images: Pictures, i: int, full: bool) -> _Seen:
     digest = b""
     try:
         stream = images.open(i)
         data = stream.getvalue()
         digest = hashlib.sha256(data).digest()
         kind = recognise(images.name(i), data)
-        size, mode = _header(data, kind)
-        if full or not mode or size[0] * size[1] > PIXELS or max(size) > SIDE:
-            picture = decode(stream)
-            size, mode = size if mode else picture.size, mode or picture.mode
-            if full:
-                code, thumb = sketch(picture)
-                return _Seen(digest, size, kind, mode, code, thumb.tobytes())
+        size, mode = header(images.name(i), data)
+        if full:
+            code, thumb = sketch(decode(stream))
+            return _Seen(digest, size, kind, mode, code, thumb.tobytes())
         return _Seen(digest, size, kind, mode)
     except DataError as error:
         return _Seen(digest, reason=str(error))
 
 
-def _header(data: bytes, kind: str) -> tuple[tuple[int, int], str]:
-    """Return size and mode as stored; no mode where the header cannot be read, and `decode` will say why."""
-    try:
-        with Image.open(io.BytesIO(data), formats=(kind,)) as picture:
-            return picture.size, picture.mode
-    except Exception:  # a parser of foreign bytes may raise anything
-        return (0, 0), ""
-
-
 def _look_at_all(
-    splits: dict[str, Images], full: bool, workers: int, progress: Callable[[int], object] | None
+    splits: dict[str, Pictures], full: bool, workers: int, progress: Callable[[int], object] | None
 ) -> Iterator[_Seen]:
-    """Yield what every picture showed, in order; threads suffice, as decoding and hashing free the lock."""
+    """Yield what was found in every image, in order; threads suffice, as decoding frees the lock."""
     chunks = [(images, start) for images in splits.values() for start in range(0, len(images), CHUNK)]
 
-    def look(chunk: tuple[Images, int]) -> list[_Seen]:
+    stopped = threading.Event()
+
+    def look(chunk: tuple[Pictures, int]) -> list[_Seen]:
         images, start = chunk
-        return [_look(images, i, full) for i in range(start, min(start + CHUNK, len(images)))]
+        rows = range(start, min(start + CHUNK, len(images)))
+        return [_look(images, i, full) for i in rows if not stopped.is_set()]
 
     with warnings.catch_warnings(), ThreadPoolExecutor(max(1, workers)) as pool:
         warnings.filterwarnings("ignore", module=r"PIL\.")
-        for begin in range(0, len(chunks), 1024):  # not a future for every chunk at once
-            for seen in pool.map(look, chunks[begin : begin + 1024]):
-                yield from seen
-                if progress is not None:
-                    progress(len(seen))
+        try:
+            for begin in range(0, len(chunks), 1024):  # not all futures at once
+                for seen in pool.map(look, chunks[begin : begin + 1024]):
+                    yield from seen
+                    if progress is not None:
+                        progress(len(seen))
+        finally:
+            stopped.set()  # after Ctrl-C, each thread stops after its current image
 
 
 def examine(
-    pictures: Collection | Images,
+    pictures: Splits[Pictures] | Pictures,
     workers: int = 2,
     full: bool = False,
     *,
     progress: Callable[[int], object] | None = None,
 ) -> Examination:
-    """Read every picture, whole, and return what was found; no file is ever changed.
+    """Read every image and return what was found; no file is ever changed.
 
     Args:
-        full: Decode every pixel, not only the headers: finds all damage, and pictures that look alike.
-        progress: Called with the number of pictures done since the last call.
+        full: Decode every pixel, not only the headers: finds all damage and near duplicates.
+        progress: Called with the number of images done since the last call.
     """
-    splits = pictures.splits if isinstance(pictures, Collection) else {"train": pictures}
+    splits = pictures.by_name if isinstance(pictures, Splits) else {"train": pictures}
     ends = np.cumsum([len(images) for images in splits.values()])
     words, total = list(splits), int(ends[-1])
     digests = np.zeros((total, 32), np.uint8)
@@ -224,21 +217,21 @@ def examine(
         if full:
             thumbs[i] = np.frombuffer(seen.thumb, np.uint8).reshape(16, 16)
 
-    def place(row: int) -> Place:
+    def place(row: int) -> ImageRef:
         split = int(np.searchsorted(ends, row, side="right"))
         images, index = splits[words[split]], row - int(ends[split] - len(splits[words[split]]))
-        return Place(words[split], index, images.name(index), images.classes[images.labels[index]])
+        return ImageRef(words[split], index, images.name(index), images.classes[images.labels[index]])
 
     good = np.setdiff1d(np.arange(total), np.array(list(reasons), np.int64))
     twins = [
-        Twins(exact, tuple(place(int(row)) for row in group))
+        DuplicateGroup(exact, tuple(place(int(row)) for row in group))
         for exact, group in _groups(good, digests, hashes, thumbs)
     ]
     return Examination(
         full=full,
         splits={word: len(images) for word, images in splits.items()},
         balance=_balance(splits, list(reasons)),
-        unreadable=tuple(Unreadable(place(row), reason) for row, reason in reasons.items()),
+        unreadable=tuple(UnreadableImage(place(row), reason) for row, reason in reasons.items()),
         sizes=_sizes(sizes[good]),
         formats=dict(formats.most_common()),
         modes=dict(modes.most_common()),
@@ -249,7 +242,7 @@ def examine(
 def _groups(
     good: np.ndarray, digests: np.ndarray, hashes: np.ndarray, thumbs: np.ndarray
 ) -> Iterator[tuple[bool, np.ndarray]]:
-    """Yield (exact, rows): equal files, then those that look alike, one file standing for all its copies."""
+    """Yield (exact, rows): equal files, then look-alikes, where one file stands for all its copies."""
     keys = np.ascontiguousarray(digests[good]).view("V32").reshape(-1)
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     copies = first[inverse.reshape(-1)]
@@ -261,7 +254,7 @@ def _groups(
             yield False, good[originals[group]]
 
 
-def _balance(splits: dict[str, Images], bad: list[int]) -> tuple[Balance, ...]:
+def _balance(splits: dict[str, Pictures], bad: list[int]) -> tuple[Balance, ...]:
     classes = next(iter(splits.values())).classes
     counts = {w: np.bincount(s.labels, minlength=len(classes)) for w, s in splits.items()}
     labels = np.concatenate([images.labels for images in splits.values()])

@@ -1,4 +1,4 @@
-"""Labels that a trained model contradicts; its run tells which pictures it learnt from and which not."""
+"""Find labels that a trained model contradicts; its run says which images it was trained on."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,38 +10,40 @@ import numpy as np
 import torch
 
 from saccade import values
-from saccade.check.examine import Examination, Place
-from saccade.data.pictures import Images
-from saccade.data.readers.listing import Collection, plural, some
+from saccade.check.examine import Examination, ImageRef
+from saccade.data.pictures import Pictures
+from saccade.data.readers.listing import plural
+from saccade.data.splits import Splits
 from saccade.errors import DataError, ModelError, SaccadeError, UsageError
 from saccade.files.paths import shown
-from saccade.metrics.label_errors import doubts
+from saccade.files.strict_json import read_json
+from saccade.metrics.label_errors import find_label_errors as confident_errors
+from saccade.models.modules import device_of
 from saccade.recipe import Recipe
-from saccade.tasks.classify.job import Source
-from saccade.train.cross_validation import is_crossval
-from saccade.weights.formats.tensors import read_json
+from saccade.train.cross_validation import is_cross_validation
+from saccade.train.selection import Selection
 from saccade.weights.load import Loaded, load
 
 UNSEEN, LEARNT, UNKNOWN = "unseen", "learnt", "unknown"
 PARTS = {
-    UNSEEN: "that the model did not learn from",
-    LEARNT: "that the model learnt from",
-    UNKNOWN: "of which it is not known whether the model learnt from them",
+    UNSEEN: "that the model was not trained on",
+    LEARNT: "that the model was trained on",
+    UNKNOWN: "that the model may have been trained on",
 }
-"""The parts that are judged apart, as they end the sentence "the pictures ..."."""
+"""The groups of images that are checked separately; each ends the sentence "the images ..."."""
 CAUTION = {
     UNSEEN: "",
-    LEARNT: "a model rarely doubts what it has learnt by heart, so more of these may be wrong",
-    UNKNOWN: "if it did learn from them, more of these may be wrong",
+    LEARNT: "a model memorises its training labels, so more of these may be wrong",
+    UNKNOWN: "if it was trained on them, more of these may be wrong",
 }
 BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
-    """A picture whose label may be wrong, and what the model takes it for."""
+class SuspectLabel:
+    """An image whose label may be wrong, and the model's answer."""
 
-    place: Place
+    place: ImageRef
     answer: str
     sure: float
     """Probability of the answer."""
@@ -54,30 +56,30 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The suspects of one kind of pictures, the most suspect first."""
+class Group:
+    """The suspected labels of one group of images, the most suspicious first."""
 
     kind: str
     """A key of `PARTS`."""
     pictures: int
-    """How many were judged."""
-    suspects: tuple[Suspect, ...]
+    """How many images were checked."""
+    suspects: tuple[SuspectLabel, ...]
 
     @property
-    def told(self) -> str:
-        """A heading: what was judged, and how many of them are suspected."""
+    def heading(self) -> str:
+        """How many labels are suspected, and among which images."""
         found = plural(len(self.suspects), "suspected label") if self.suspects else "no suspected label"
-        return f"{found} among the {plural(self.pictures, 'picture')} {PARTS[self.kind]}"
+        return f"{found} among the {plural(self.pictures, 'image')} {PARTS[self.kind]}"
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
-    """What the model of a run says of all the labels."""
+class LabelErrors:
+    """The labels that the model of a run contradicts."""
 
     run: str
     note: str
-    """Why it is not known of some pictures whether the model learnt from them; empty where it is known."""
-    parts: tuple[Part, ...]
+    """Why it is unknown for some images whether the model was trained on them; else empty."""
+    parts: tuple[Group, ...]
 
     @property
     def count(self) -> int:
@@ -95,77 +97,76 @@ class Suspicion:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
-    """The models of a run and which pictures each answers, opened before the long look at all pictures."""
+class RunModels:
+    """The models of a run and which images each answers; loaded before the long examination."""
 
     run: Path
     models: tuple[Loaded, ...]
-    """The run's model and, of a cross-validation, those of its folds."""
+    """The run's model and, for a cross-validation, the models of its folds."""
     turns: dict[str, np.ndarray]
-    """For each split, for each picture: the place of the model that answers it."""
+    """For each split, for each image: the index of the model that answers it."""
     kinds: dict[str, np.ndarray]
-    """For each split, for each picture: a key of `PARTS`, as seen by the model that answers it."""
+    """For each split, for each image: a key of `PARTS`, as seen by the model that answers it."""
 
     @property
     def note(self) -> str:
         if not any((kinds == UNKNOWN).any() for kinds in self.kinds.values()):
             return ""
         return (
-            f"by their names, labels and sizes the pictures are not those that {shown(self.run)} was trained "
-            "on, so it is not known of all of them whether the model learnt from them"
+            f"names, labels or sizes of the images differ from those that {shown(self.run)} was trained on, "
+            "so for some of them it is unknown whether the model has seen them"
         )
 
 
-def judge(run: Path, found: Collection) -> Judge:
-    """Open the run and refuse what does not fit: no run, a damaged one, or one for other classes.
+def load_models(run: Path, found: Splits[Pictures]) -> RunModels:
+    """Load the models of a run; refuse what is not a run, a damaged one, or one for other classes.
 
-    Of a cross-validation each picture is answered by the fold that held it out, so that all are unseen.
+    In a cross-validation each image is answered by the fold that held it out, and so has not seen it.
     """
     kinds, whole = _open(run, found)
     models = [whole]
-    turns = {split: np.zeros(len(images), np.int64) for split, images in found.splits.items()}
-    for folder in sorted(run.glob("fold-*")) if is_crossval(run) else []:
+    turns = {split: np.zeros(len(images), np.int64) for split, images in found.by_name.items()}
+    for folder in sorted(run.glob("fold-*")) if is_cross_validation(run) else []:
         theirs, loaded = _open(folder, found)
         for split in turns:
             better = (kinds[split] == LEARNT) & (theirs[split] == UNSEEN)
             turns[split][better], kinds[split][better] = len(models), UNSEEN
         models.append(loaded)
-    return Judge(run, tuple(models), turns, kinds)
+    return RunModels(run, tuple(models), turns, kinds)
 
 
-def _open(run: Path, found: Collection) -> tuple[dict[str, np.ndarray], Loaded]:
-    """What the model of a run folder learnt from, and the model."""
+def _open(run: Path, found: Splits[Pictures]) -> tuple[dict[str, np.ndarray], Loaded]:
+    """Return which images the model of a run folder was trained on, and the model."""
     if not (run / "recipe.json").is_file():
         raise UsageError(
-            f"{shown(run)} is no run folder (it has no recipe.json); give the folder that training made"
+            f"{shown(run)} is not a run folder (it has no recipe.json); give the folder that training wrote"
         )
     recipe, described = read_json(run / "recipe.json"), read_json(run / "data.json")
-    try:  # of a probe's recipe too, whose other fields are not these
+    try:  # also of a probe, whose recipe has other fields
         parting = values.from_json(Recipe, {name: recipe[name] for name in ("seed", "val") if name in recipe})
     except ValueError as error:
         raise ModelError(f"{shown(run / 'recipe.json')} cannot be used: {error}") from error
-    source = Source.of(described)
+    selection = Selection.recorded(described)
     try:
-        parted = source.part(found, parting)
-    except SaccadeError:  # they cannot be parted as the run's were, so they are not the run's
+        parted = selection.apply(found, parting)
+    except SaccadeError:  # they cannot be split as the run's were, so they are not the run's
         parted = found
     loaded = load(run)
-    strange = sorted(set(found.train.classes) - set(loaded.labels))
-    if strange:
-        raise DataError(
-            f"the pictures have {plural(len(strange), 'class')} that {shown(run)} does not know "
-            f"({some(strange)}); expected its own ({some(loaded.labels)}); give a run of these classes"
-        )
+    found.map(lambda part: part.relabel(loaded.labels, shown(run)))
     return _kinds(found, parted, described), loaded
 
 
-def _kinds(found: Collection, parted: Collection, described: dict[str, Any]) -> dict[str, np.ndarray]:
-    """What the model learnt from; the run's way to part the pictures counts where the fingerprints agree."""
-    same = {word: part.fingerprint() == _fingerprint(described, word) for word, part in parted.splits.items()}
+def _kinds(
+    found: Splits[Pictures], parted: Splits[Pictures], described: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """Return which images the model was trained on; the run's split counts where the fingerprints agree."""
+    same = {
+        word: part.fingerprint() == _fingerprint(described, word) for word, part in parted.by_name.items()
+    }
     kinds = {}
-    for split, images in found.splits.items():
+    for split, images in found.by_name.items():
         kinds[split] = np.full(len(images), UNSEEN if same["train"] else UNKNOWN)
-        for word, part in parted.splits.items():
+        for word, part in parted.by_name.items():
             if same[word]:
                 kinds[split][np.isin(images.rows, part.rows)] = LEARNT if word == "train" else UNSEEN
     return kinds
@@ -176,55 +177,57 @@ def _fingerprint(described: dict[str, Any], word: str) -> str:
     return str(part.get("fingerprint", "")) if isinstance(part, dict) else ""
 
 
-def suspects(judge: Judge, found: Collection, seen: Examination, workers: int = 2) -> Suspicion:
-    """Let the model answer every picture that can be read, and return the labels that it contradicts.
+def find_label_errors(
+    models: RunModels, found: Splits[Pictures], seen: Examination, workers: int = 2
+) -> LabelErrors:
+    """Return the labels that the model contradicts, of all images that can be read.
 
-    What the model learnt from has thresholds of its own: it is surer of these pictures, right or wrong.
+    Training images have their own thresholds: the model is more confident there, right or wrong.
     """
-    names = judge.models[0].labels
+    names = models.models[0].labels
     p, labels, kinds, places = [], [], [], []
-    for split, images in found.splits.items():
+    for split, images in found.by_name.items():
         known = images.relabel(names).labels
-        for number, model in enumerate(judge.models):
-            turn = np.setdiff1d(np.flatnonzero(judge.turns[split] == number), seen.bad(split))
+        for number, model in enumerate(models.models):
+            turn = np.setdiff1d(np.flatnonzero(models.turns[split] == number), seen.bad(split))
             for i, row in _answers(model, images, turn, workers):
                 p.append(row)
                 labels.append(int(known[i]))
-                kinds.append(str(judge.kinds[split][i]))
+                kinds.append(str(models.kinds[split][i]))
                 places.append((split, i))
     if not p:
-        raise DataError("none of the pictures can be read, so no label can be judged; expected one or more")
+        raise DataError("none of the images can be read, so no label can be checked; expected one or more")
     parts = []
     for kind in PARTS:
         chosen = [k for k, each in enumerate(kinds) if each == kind]
         if chosen:
-            told = doubts(np.stack([p[k] for k in chosen]), np.array([labels[k] for k in chosen]))
-            listed = [(places[chosen[each.row]], each) for each in told]
+            errors = confident_errors(np.stack([p[k] for k in chosen]), np.array([labels[k] for k in chosen]))
+            listed = [(places[chosen[each.row]], each) for each in errors]
             suspected = tuple(
-                Suspect(_place(found, *place), names[each.answer], each.sure, each.own)
+                SuspectLabel(_place(found, *place), names[each.answer], each.p_answer, each.p_label)
                 for place, each in listed
             )
-            parts.append(Part(kind, len(chosen), suspected))
-    return Suspicion(str(judge.run), judge.note, tuple(parts))
+            parts.append(Group(kind, len(chosen), suspected))
+    return LabelErrors(str(models.run), models.note, tuple(parts))
 
 
-def _place(found: Collection, split: str, i: int) -> Place:
-    images = found.splits[split]
-    return Place(split, i, images.name(i), images.classes[images.labels[i]])
+def _place(found: Splits[Pictures], split: str, i: int) -> ImageRef:
+    images = found.by_name[split]
+    return ImageRef(split, i, images.name(i), images.classes[images.labels[i]])
 
 
 def _answers(
-    loaded: Loaded, images: Images, chosen: np.ndarray, workers: int
+    loaded: Loaded, images: Pictures, chosen: np.ndarray, workers: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the number and the probabilities of each picture that can be read."""
+    """Yield the index and the probabilities of each image that can be read."""
 
     def read(i: int) -> np.ndarray | None:
         try:
             return loaded.preprocess(images.read(i))
-        except DataError:  # the examination tells of it, unless it read the headers only
+        except DataError:  # the examination reports it, unless it read only the headers
             return None
 
-    device = next(loaded.module.parameters()).device
+    device = device_of(loaded.module)
     with ThreadPoolExecutor(max(1, workers)) as pool:
         for start in range(0, len(chosen), BATCH):
             numbers = chosen[start : start + BATCH].tolist()

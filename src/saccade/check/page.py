@@ -1,4 +1,4 @@
-"""The page of `saccade check`: all that it found in one file, with the pictures beside the words."""
+"""Write the page of `saccade check`: everything it found in one file, with thumbnails."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from saccade.check.examine import Balance, Examination, Place, Twins
-from saccade.data.readers.listing import Collection, plural
+from saccade.check.examine import Balance, DuplicateGroup, Examination, ImageRef
+from saccade.data.pictures import Pictures
+from saccade.data.readers.listing import plural
+from saccade.data.splits import Splits
 from saccade.errors import UsageError
 from saccade.files.atomic import write_text
 from saccade.files.paths import shown
@@ -17,76 +19,79 @@ from saccade.report.plots import Cell
 from saccade.report.thumbnails import thumbnail
 from saccade.wording import percent
 
-if TYPE_CHECKING:  # it imports torch, which a look at the pictures does not need
-    from saccade.check.label_errors import Part, Suspicion
+if TYPE_CHECKING:  # it imports torch, which examining images does not need
+    from saccade.check.label_errors import Group, LabelErrors
 
 ENDING = ": saccade check"
-"""Of the title; by it a page of ours is known again."""
+"""The end of the title, which identifies a page of ours."""
 PICTURED = 40
-"""Groups or suspects of one kind that are shown with thumbnails; the rest is a list of names."""
+"""Groups or suspected labels of one kind shown with thumbnails; the rest are listed by name."""
 SIDE_BY_SIDE = 6
-"""Thumbnails of one group of twins."""
+"""Thumbnails of one group of duplicates."""
 LISTED = 2000
 """Rows of a list; --json has the rest."""
 COLOURS = ("var(--accent)", "#bc4c00", "#6e7781")
 TWINS = {
     "contradictions": (
-        "The same picture under two labels",
-        "One of the labels is wrong, unless pictures that only look alike differ in what matters.",
+        "The same image under two labels",
+        "One of the labels is wrong, unless the look-alikes differ in a detail that matters.",
     ),
-    "leaks": ("The same picture in two splits", "What is scored was learnt by heart: the score is too good."),
+    "leaks": (
+        "The same image in two splits",
+        "The model is evaluated on what it was trained on, so its score is too good.",
+    ),
     "duplicates": (
-        "The same picture twice",
-        "In one split and under one label: it counts twice, and may part when the split is drawn again.",
+        "The same image twice",
+        "In one split and under one label: it counts twice, and a new split may separate the copies.",
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What `saccade check` has to tell."""
+class CheckResult:
+    """What `saccade check` found."""
 
     data: str
-    found: Collection
+    found: Splits[Pictures]
     seen: Examination
     verdict: str
-    suspicion: "Suspicion | None" = None
+    suspicion: "LabelErrors | None" = None
 
 
 def check_target(path: Path) -> None:
-    """Refuse, before the work begins, a place that cannot be written or holds anything but such a page."""
+    """Refuse, before the work starts, a path that cannot be written or that is another file."""
     if not path.name or path.is_dir():
         raise UsageError(f"the page to write is {str(path)!r}, a folder; expected the name of a file in it")
     if not path.parent.is_dir():
         raise UsageError(
-            f"{shown(path)} cannot be written: there is no folder {shown(path.parent)}; "
-            "make it or choose another"
+            f"{shown(path)} cannot be written: the folder {shown(path.parent)} does not exist; "
+            "create it or choose another"
         )
     if not os.path.lexists(path):
         return
     start = b""
-    with suppress(OSError):  # what may not be read is not replaced either
+    with suppress(OSError):  # an unreadable file is not replaced either
         if path.is_file():
             with path.open("rb") as file:
                 start = file.read(4096)
     if not start.startswith(b"<!doctype html>") or f"{ENDING}</title>".encode() not in start:
         raise UsageError(
-            f"{shown(path)} exists and is no page of `saccade check`, so it is not replaced; "
+            f"{shown(path)} exists and is not a page of `saccade check`, so it is not replaced; "
             "choose another name or remove it"
         )
 
 
-def write(path: Path, findings: Findings) -> None:
-    """Write the page, whole or not at all; one of an earlier check is replaced, nothing else is."""
+def write_page(path: Path, findings: CheckResult) -> None:
+    """Write the page, whole or not at all; replace only a page of an earlier check."""
     check_target(path)
     seen = findings.seen
     parts = [_summary(findings), section("classes", "Classes", _balance(seen)), _shapes(seen)]
     links = {"summary": "Summary", "classes": "Classes", "shapes": "Sizes and formats"}
     if seen.unreadable:
-        parts.append(section("unreadable", "Pictures that cannot be read", *_unreadable(seen)))
+        parts.append(section("unreadable", "Images that cannot be read", *_unreadable(seen)))
         links["unreadable"] = "Unreadable"
     for anchor, (title, meaning) in TWINS.items():
-        groups: tuple[Twins, ...] = getattr(seen, anchor)
+        groups: tuple[DuplicateGroup, ...] = getattr(seen, anchor)
         if groups:
             parts.append(section(anchor, title, tag("p", meaning), *_twins(findings.found, groups, anchor)))
             links[anchor] = title
@@ -97,37 +102,33 @@ def write(path: Path, findings: Findings) -> None:
     write_text(path, page(title, joined(parts), links))
 
 
-def _summary(findings: Findings) -> Html:
+def _summary(findings: CheckResult) -> Html:
     seen, found = findings.seen, findings.found
     exact = sum(group.exact for group in seen.duplicates)
     tiles = [
-        ("Pictures", seen.pictures, ", ".join(f"{word} {count:,}" for word, count in seen.splits.items())),
+        ("Images", seen.pictures, ", ".join(f"{word} {count:,}" for word, count in seen.splits.items())),
         ("Classes", len(seen.balance), ""),
         ("Unreadable", len(seen.unreadable), ""),
-        ("Contradictions", len(seen.contradictions), "one picture, two labels"),
-        ("Leaks", len(seen.leaks), "one picture, two splits"),
-        ("Duplicates", exact, "equal to the byte"),
+        ("Contradictions", len(seen.contradictions), "one image, two labels"),
+        ("Leaks", len(seen.leaks), "one image, two splits"),
+        ("Duplicates", exact, "identical files"),
         (
             "Look-alikes",
             len(seen.duplicates) - exact,
-            "one split, one label: no fault" if seen.full else "not sought",
+            "one split, one label: harmless" if seen.full else "not checked",
         ),
     ]
     if findings.suspicion is not None:
-        tiles.append(("Suspected labels", findings.suspicion.count, "to be looked at by a person"))
+        tiles.append(("Suspected labels", findings.suspicion.count, "for you to review"))
     boxes = [
         tag("div", tag("dt", t), tag("dd", f"{n:,}", *([tag("small", s)] if s else []))) for t, n, s in tiles
     ]
-    quick = (
-        []
-        if seen.full
-        else [soft("Only the headers were read (--quick): pictures that look alike were not sought.")]
-    )
+    quick = [] if seen.full else [soft("Only the headers were read (--quick): look-alikes were not checked.")]
     notes = [tag("ul", *(tag("li", tag("bdi", note)) for note in found.warnings))] if found.warnings else []
     return tag(
         "section",
         tag("h1", name(shown(findings.data, 80)), id="summary-title"),
-        tag("p", tag("bdi", found.told)),
+        tag("p", tag("bdi", found.summary)),
         tag("p", tag("strong", findings.verdict), cls="note"),
         tag("dl", *boxes, cls="tiles"),
         *quick,
@@ -139,12 +140,12 @@ def _summary(findings: Findings) -> Html:
 
 
 def _balance(seen: Examination) -> Html:
-    """The classes, largest first; a bar repeats the numbers for the eye, so a screen reader skips it."""
+    """Return the classes, largest first; a bar repeats the numbers, so a screen reader skips it."""
     words = list(seen.splits)
     rows = sorted(seen.balance, key=lambda each: -sum(each.counts.values()))
     most = sum(rows[0].counts.values())
     numbers = [tag("th", name(each), scope="col", cls="n") for each in (*words, "unreadable")]
-    ends = [tag("th", each, scope="col") for each in ("class", "beside the largest class")]
+    ends = [tag("th", each, scope="col") for each in ("class", "relative to the largest class")]
     head = tag("tr", ends[0], *numbers, ends[1])
     body = joined(_class(each, words, most) for each in rows)
     order = f"; the bars show {', then '.join(words)}" if len(words) > 1 else ""
@@ -174,9 +175,9 @@ def _shapes(seen: Examination) -> Html:
         "shapes",
         "Sizes and formats",
         _rows("sizes", "Sides in pixels", heads, rows),
-        _rows("common", "The commonest sizes", ("width x height", "pictures"), common),
-        _rows("formats", "Formats, told by content", ("format", "pictures"), list(seen.formats.items())),
-        _rows("modes", "Colour modes as stored", ("mode", "pictures"), list(seen.modes.items())),
+        _rows("common", "The commonest sizes", ("width x height", "images"), common),
+        _rows("formats", "Formats, by content", ("format", "images"), list(seen.formats.items())),
+        _rows("modes", "Colour modes as stored", ("mode", "images"), list(seen.modes.items())),
     )
 
 
@@ -190,7 +191,7 @@ def _said(cell: Cell) -> str:
 
 
 def _unreadable(seen: Examination) -> Iterator[Html]:
-    yield tag("p", "Training leaves out a few such pictures; too many of them stop it.")
+    yield tag("p", "Training skips a few such images, and stops if there are too many.")
     lines = []
     for each in seen.unreadable[:LISTED]:
         where = f" ({each.place.split}, {shown(each.place.label)})"
@@ -205,69 +206,73 @@ def _left(count: int) -> list[Html]:
     return [soft(f"And {more:,} more; saccade check --json lists them all.")] if more > 0 else []
 
 
-def _twins(found: Collection, groups: Sequence[Twins], anchor: str) -> Iterator[Html]:
+def _twins(found: Splits[Pictures], groups: Sequence[DuplicateGroup], anchor: str) -> Iterator[Html]:
     for group in groups[:PICTURED]:
         cards = [_card(found, place, []) for place in group.places[:SIDE_BY_SIDE]]
         more = len(group.places) - SIDE_BY_SIDE
-        said = "Equal to the byte" if group.exact else "They look alike"
-        said += f"; {more:,} more of them are not shown." if more > 0 else "."
+        said = "Identical files" if group.exact else "Look-alikes"
+        said += f"; {more:,} more are not shown." if more > 0 else "."
         yield tag("figure", tag("ul", *cards, cls="gallery"), tag("figcaption", said))
     rest = groups[PICTURED:]
     if rest:
         rows = [
-            (number, "equal" if group.exact else "alike", place.name, place.split, place.label)
+            (number, "identical" if group.exact else "look-alike", place.name, place.split, place.label)
             for number, group in enumerate(rest, PICTURED + 1)
             for place in group.places
         ]
-        heads = ("group", "how", "picture", "split", "class")
+        heads = ("group", "how", "image", "split", "class")
         yield _rows(f"{anchor}-more", f"{plural(len(rest), 'more group')}, without thumbnails", heads, rows)
 
 
-def _suspicion(found: Collection, suspicion: "Suspicion") -> Html:
+def _suspicion(found: Splits[Pictures], suspicion: "LabelErrors") -> Html:
     intro = tag(
         "p",
         "The model of ",
         name(suspicion.run),
-        " takes these pictures for another class, and is as sure of it as it is on average of that class's "
-        "own pictures (confident learning, Northcutt et al. 2021). "
-        "Look at them: the label may be wrong, or the model.",
+        " assigns these images to another class, with at least its average confidence in images of that "
+        "class (confident learning, Northcutt et al. 2021). Review them: the label or the model is wrong.",
     )
     note = [soft(suspicion.note[0].upper() + suspicion.note[1:] + ".")] if suspicion.note else []
     parts = [each for part in suspicion.parts for each in _part(found, part)]
     return section("suspects", "Suspected labels", intro, *note, *parts)
 
 
-def _part(found: Collection, part: "Part") -> Iterator[Html]:
+def _part(found: Splits[Pictures], part: "Group") -> Iterator[Html]:
     from saccade.check.label_errors import CAUTION
 
     caution = CAUTION[part.kind]
-    yield tag("h3", f"{part.told[0].upper()}{part.told[1:]}")
+    yield tag("h3", f"{part.heading[0].upper()}{part.heading[1:]}")
     if caution:
         yield soft(f"{caution[0].upper()}{caution[1:]}.")
     if part.suspects:
         cards = [
-            _card(found, each.place, [("model says", each.answer), ("how sure", _sure(each.sure, each.own))])
+            _card(
+                found, each.place, [("model says", each.answer), ("confidence", _sure(each.sure, each.own))]
+            )
             for each in part.suspects[:PICTURED]
         ]
         yield tag("ul", *cards, cls="gallery")
     rest = part.suspects[PICTURED:]
     if rest:
         rows = [(e.place.name, e.place.split, e.place.label, e.answer, e.sure, e.own) for e in rest]
-        heads = ("picture", "split", "label says", "model says", "how sure", "sure of the label")
+        heads = ("image", "split", "label says", "model says", "confidence", "confidence in the label")
         yield _rows(
-            f"{part.kind}-more", f"{plural(len(rest), 'more suspect')}, without thumbnails", heads, rows
+            f"{part.kind}-more",
+            f"{plural(len(rest), 'more suspected label')}, without thumbnails",
+            heads,
+            rows,
         )
 
 
 def _sure(sure: float, own: float) -> str:
-    return f"{percent(sure)}, of the label {percent(own)}"
+    return f"{percent(sure)}, in the label {percent(own)}"
 
 
-def _card(found: Collection, place: Place, more: Sequence[tuple[str, str]]) -> Html:
-    """A thumbnail with its name, split and label, and what else is said of it."""
+def _card(found: Splits[Pictures], place: ImageRef, more: Sequence[tuple[str, str]]) -> Html:
+    """Return a thumbnail with its name, split and label, and further lines."""
     said = [("label says", place.label), *more]
     alt = ", ".join([shown(place.name, 60), *(f"{what} {shown(value, 60)}" for what, value in said)])
-    small = thumbnail(found.splits[place.split], place.index)
+    small = thumbnail(found.by_name[place.split], place.index)
     image = tag("span", "no thumbnail", cls="none")
     if small is not None:
         style = "image-rendering: pixelated" if small.tiny else None

@@ -1,8 +1,9 @@
-"""The command line: one verb a file; torch is imported only by the commands that need it."""
+"""The command line: a command parses, calls one function of saccade.api and prints; torch loads late."""
 
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -14,23 +15,19 @@ from saccade.cli import (
     bench,
     check,
     compare,
-    complete,
-    convert,
     demo,
-    doctor,
     embed,
     evaluate,
     explain,
     export,
-    fill,
     models,
     predict,
     prune,
-    pull,
+    text,
     train,
-    translate,
 )
-from saccade.errors import ResourceError, SaccadeError
+from saccade.errors import TOO_MANY_FILES, SaccadeError
+from saccade.libraries import disable_telemetry, move_caches
 from saccade.signals import Interrupt, listening
 
 app = typer.Typer(
@@ -53,17 +50,43 @@ VERBS = (
     explain.explain,
     embed.embed,
     export.export,
-    translate.translate,
-    complete.complete,
-    fill.fill,
+    text.translate,
+    text.complete,
+    text.fill,
     models.models,
-    convert.convert,
-    pull.pull,
-    doctor.doctor,
+    models.convert,
+    models.pull,
+    models.doctor,
 )
 for verb in VERBS:
     app.command()(verb)
 FULL = (errno.ENOSPC, errno.EDQUOT)
+MANY = (errno.EMFILE, errno.ENFILE)
+REFUSED = {
+    errno.ENAMETOOLONG: (2, "the name is too long for the file system; use a shorter one"),
+    errno.ELOOP: (2, "it is a link that leads back to itself; remove the link"),
+    errno.EACCES: (2, "you lack the permission; grant it (chmod) or choose another path"),
+    errno.EPERM: (2, "you lack the permission; grant it (chmod) or choose another path"),
+    errno.EROFS: (2, "the disk is read-only; choose another path"),
+    errno.ENOENT: (2, "it does not exist, or no longer does; check the path"),
+    errno.ENOTDIR: (2, "part of its path is a file; expected a folder; check the path"),
+    errno.EISDIR: (2, "it is a folder; expected a file; check the path"),
+    errno.EEXIST: (2, "it already exists; choose another name"),
+    errno.ENOTEMPTY: (2, "it is not empty; choose another name"),
+    errno.ENXIO: (2, "it is a socket or a device; expected a regular file"),
+    errno.EINVAL: (2, "the file system does not accept it; check the name"),
+    errno.EIO: (5, "the disk failed; copy the data to another disk"),
+    errno.ESTALE: (5, "the network disk is gone; mount it again"),
+    errno.ETIMEDOUT: (5, "the disk or network did not answer in time; try again"),
+    errno.ENOMEM: (5, "the machine has no memory left; close other programs"),
+    errno.EAGAIN: (5, "the machine has no processes or memory left; close other programs"),
+    errno.EFBIG: (5, "the file would be larger than allowed; raise the limit (ulimit -f)"),
+}
+"""Refusals of the operating system: the exit code, and what to do."""
+LONGEST = 500
+"""Characters of an error line; a longer one keeps its start and its end, which says what to do."""
+WORD = 120
+"""Characters of one word, such as a path, in a line over the limit."""
 
 
 def _version(wanted: bool) -> bool:
@@ -75,48 +98,77 @@ def _version(wanted: bool) -> bool:
 
 @app.callback()
 def options(
-    _debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     _: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Vision Transformers you can see inside, and ship. To begin: `saccade demo`."""
+    """Vision Transformers you can see inside, and ship. To start: `saccade demo`."""
 
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
-    """Run a command; an error that a person can mend is one sentence and the right exit code."""
+    """Run a command; an error that the user can correct is one sentence and its own exit code."""
+    # a closed stream (`>&-`) is None, and the next file opened would get its number
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a file name may hold bytes that no encoding has
             stream.reconfigure(errors="backslashreplace")
+    disable_telemetry()
+    move_caches()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # typer's parser looks for them, in 25 ms
-    words = sys.argv[1:] if words is None else list(words)
+    interrupt = Interrupt(_busy)
+    # the installed command listens to its very end: torch takes a second to exit, enough for another Ctrl-C
+    with listening(interrupt, restore=words is not None):  # SIGTERM leaves as Ctrl-C does
+        try:
+            _run(sys.argv[1:] if words is None else list(words), interrupt)
+        except KeyboardInterrupt:  # it came while an error was being reported
+            sys.exit(130)
+        finally:
+            interrupt.leaving = True
+
+
+def _run(words: list[str], interrupt: Interrupt) -> NoReturn:
+    """Run a command and exit."""
     debug = "--debug" in words[: next((i for i, word in enumerate(words) if word[:1] != "-"), None)]
-    interrupt = Interrupt()
     try:
-        with listening(interrupt):  # SIGTERM leaves as Ctrl-C does
-            code = app(words, prog_name="saccade", standalone_mode=False)
-        sys.stdout.flush()  # here, so that a reader that has gone is met inside of the try
+        code = app(words, prog_name="saccade", standalone_mode=False)
+        sys.stdout.flush()  # here, so that a reader that has gone raises inside the try
         sys.exit(code if isinstance(code, int) else 0)
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except SystemExit as end:  # typer meets most broken pipes first, and calls them an error
+    except SystemExit as end:  # typer catches most interrupts and broken pipes first
+        _end_if(interrupt)
         sys.exit(0 if isinstance(end.__context__, BrokenPipeError) else end.code)
     except (KeyboardInterrupt, typer.Abort):
+        _end_if(interrupt)
         sys.exit(130)
     except Exception as error:
-        if interrupt.came:
-            sys.exit(130)
+        _end_if(interrupt)
         if debug:
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error, file=sys.stderr)
             sys.exit(2)
-        _leave(*_told(error))
+        _leave(*_sentence(error))
 
 
-def _told(error: Any) -> tuple[str, int]:
-    """The sentence for the person at the keyboard, and the exit code."""
+def _busy() -> list[str]:
+    """Return the images that are being decoded, without importing the decoder."""
+    decode = sys.modules.get("saccade.data.image.decode")
+    return list(decode.busy.values()) if decode is not None else []
+
+
+def _end_if(interrupt: Interrupt) -> None:
+    """After a signal, name the images being read and exit."""
+    if interrupt.came:
+        if interrupt.reading:
+            print(f"interrupted while reading {', '.join(interrupt.reading)}", file=sys.stderr)
+        sys.exit(130)
+
+
+def _sentence(error: Any) -> tuple[str, int]:
+    """Return the message for the user and the exit code."""
     words = str(error) or type(error).__name__
     if isinstance(error, SaccadeError):
         return words, error.exit_code
@@ -125,20 +177,54 @@ def _told(error: Any) -> tuple[str, int]:
         path = error.ctx.command_path if getattr(error, "ctx", None) else "saccade"
         return f"{words[:1].lower()}{words[1:]}; see `{path} --help`", 2
     if isinstance(error, MemoryError) or "allocate memory" in words or "out of memory" in words:
-        return (
-            "the machine has no memory left for this; use a smaller model or picture",
-            ResourceError.exit_code,
-        )
-    if isinstance(error, OSError) and error.errno in FULL:
-        return f"no space is left to write the output ({error.strerror}); make room", ResourceError.exit_code
+        return "the machine is out of memory; use a smaller model or image", 5
+    if isinstance(error, OSError) and (found := _refused(error)):
+        return found
+    if "Too many open files" in words:
+        return TOO_MANY_FILES, 5
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply to read; expected a few levels; flatten it", 3
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        return "a name contains bytes that are not UTF-8; rename the file or the folder", 2
+    if isinstance(error, ValueError) and "embedded null" in words:
+        return "a name contains a null byte, which no file name can; correct the name", 2
     return (
-        f"this is a fault of saccade ({type(error).__name__}: {words}); "
-        f"`saccade --debug ...` shows where it came from, please report it"
+        f"this is a bug in saccade ({type(error).__name__}: {words}); "
+        f"run `saccade --debug ...` for the traceback, and please report it"
     ), 70
 
 
-def _leave(told: str, code: int) -> NoReturn:
+def _refused(error: OSError) -> tuple[str, int] | None:
+    """Return the message for a refusal by the operating system, if the user can do something about it."""
+    if error.errno in FULL:
+        return f"no space is left to write the output ({error.strerror}); make room", 5
+    if error.errno in MANY:
+        return TOO_MANY_FILES, 5
+    if error.errno not in REFUSED:
+        return None
+    code, advice = REFUSED[error.errno]
+    names = [name for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    what = repr(os.fsdecode(names[0])) if names else "a file"
+    return f"{what} cannot be used ({error.strerror}): {advice}", code
+
+
+def _shorten(line: str) -> str:
+    """Shorten a line over the limit: first its long words, then its middle."""
+    if len(line) > LONGEST:
+        line = re.sub(rf"\S{{{WORD + 1},}}", lambda word: _cut(word[0], WORD), line)
+    return _cut(line, LONGEST)
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    tail = most * 2 // 5
+    return f"{text[: most - tail - 3]}...{text[-tail:]}"
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
     red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(told.split("\n")))
+    sentence = _cut(" ".join(sentence.split("\n")), 10 * LONGEST)  # a library's message may have megabytes
+    line = _shorten("".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence))
     print(f"{red}error:{plain} {line}", file=sys.stderr)
     sys.exit(code)

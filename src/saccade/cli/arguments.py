@@ -1,4 +1,4 @@
-"""Words of the command line that several verbs share: a size, a triple of numbers, a file of labels."""
+"""Arguments that several commands share: a model, a dataset, an image size, a file of labels."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ AnyDataArgument = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="Pictures (class folders, a manifest, tar shards, parquet, hf:owner/name), sentence pairs (TSV, "
+        help="Images (class folders, a manifest, tar shards, parquet, hf:owner/name), sentence pairs (TSV, "
         "JSONL, two files) or a text.",
     ),
 ]
@@ -32,9 +32,7 @@ FormatOption = Annotated[
 ChangesOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a field of the recipe.")
 ]
-EngineOption = Annotated[
-    str, typer.Option(help="auto (the fastest here), eager, compiled, onnx or openvino.")
-]
+EngineOption = Annotated[str, typer.Option(help="auto (the fastest here), eager, onnx or openvino.")]
 Triple = tuple[float, float, float]
 NAMED: dict[str, tuple[Triple, Triple]] = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
@@ -44,7 +42,7 @@ WNID = re.compile(r"n\d{8}[\s,:]+(?=\S)", re.ASCII)
 
 
 def size(text: str | None) -> tuple[int, int] | None:
-    """384 or 224x448 (height x width)."""
+    """Parse 384 or 224x448 (height x width)."""
     if text is None:
         return None
     sides = text.lower().split("x")
@@ -58,7 +56,7 @@ def size(text: str | None) -> tuple[int, int] | None:
 
 
 def normalise(text: str | None) -> tuple[Triple, Triple] | None:
-    """half, imagenet, or six numbers: three means and three standard deviations."""
+    """Parse half, imagenet, or six numbers: three means and three standard deviations."""
     if text is None or text in NAMED:
         return None if text is None else NAMED[text]
     try:
@@ -74,11 +72,13 @@ def normalise(text: str | None) -> tuple[Triple, Triple] | None:
 
 
 def labels(path: Path | None) -> list[str] | None:
-    """One label a line; WordNet's numbers in front are dropped where every line has one."""
+    """Read one label per line; drop the WordNet id in front if every line has one."""
     if path is None:
         return None
     if not path.is_file():
-        raise UsageError(f"there is no file of labels at {str(path)!r}; expected text with one label a line")
+        raise UsageError(
+            f"there is no file of labels at {str(path)!r}; expected text with one label per line"
+        )
     from saccade.weights.identify import read_labels
 
     try:
@@ -86,13 +86,3 @@ def labels(path: Path | None) -> list[str] | None:
     except ModelError as error:
         raise UsageError(str(error)) from error
     return [WNID.sub("", label, count=1) for label in found] if all(map(WNID.match, found)) else found
-
-
-def check_free(out: Path | None) -> None:
-    """Refuse a place where something is already, before any work is done."""
-    if out is None:
-        return
-    if not out.name:
-        raise UsageError(f"the folder to write is {str(out)!r}; expected one with a name of its own")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists and is not empty; nothing was written; give another name")

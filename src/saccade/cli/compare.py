@@ -1,12 +1,12 @@
-"""`saccade compare`: a CNN against a ViT, on your own pictures."""
+"""`saccade compare`: several models on growing shares of your images."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from saccade.cli.arguments import ChangesOption, DataArgument, FormatOption
+from saccade.cli.output import say, table
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,45 +20,42 @@ def compare(
     models: Annotated[
         str, typer.Option(help="Names (saccade models) with commas; default: a ViT and a ResNet.")
     ] = "",
-    fractions: Annotated[str, typer.Option(help="How much of the pictures to learn from.")] = FRACTIONS,
+    fractions: Annotated[
+        str, typer.Option(help="Shares of the training images to train on, with commas.")
+    ] = FRACTIONS,
     equal: Annotated[
-        str, typer.Option(help="params: ResNets as large as the first ViT; time: so many --minutes; or both.")
+        str, typer.Option(help="params: match parameter counts; time: give each --minutes; or both.")
     ] = "",
     minutes: Annotated[float, typer.Option(help="For each training, with --equal time.")] = 0.0,
     out: Annotated[Path | None, typer.Option(help="Folder; default runs/compare-<name of the data>.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with a comparison that was stopped.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume a comparison that was stopped.")] = None,
     changes: ChangesOption = None,
     kind: FormatOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print compare.json.")] = False,
 ) -> None:
-    """Train models on more and more of your pictures: `saccade compare photos --models vit_ti16,resnet18`."""
+    """Compare models at increasing data sizes: `saccade compare photos --models vit_ti16,resnet18`."""
     if bool(data) == (resume is not None):
-        raise UsageError("give either DATA to start a comparison or --resume FOLDER to go on with one")
-    asked = models or equal or minutes or out or changes or kind != "auto" or fractions != FRACTIONS
-    if resume is not None and asked:
-        raise UsageError("--resume goes on exactly as the comparison began; leave out the other options")
+        raise UsageError("give either DATA to start a comparison or --resume FOLDER to resume one")
+    others = models or equal or minutes or out or changes or kind != "auto" or fractions != FRACTIONS
+    if resume is not None and others:
+        raise UsageError("--resume continues a comparison exactly as it started; leave out the other options")
     shares = _numbers(fractions)
-    from saccade.compare import compare
-    from saccade.compare import plan as contest
+    from saccade.compare import compare, plan
 
     if resume is None:
-        folder, made = contest.begin(
+        folder, made = plan.begin(
             data, _words(models), shares, _words(equal), minutes, changes or (), kind, out
         )
         for note in made.notes:
-            _say(note)
+            say(note)
     else:
         folder = resume
-    _, rows, costs = compare.go(folder, _say)
-    _say(f"report: {folder / 'report.html'}")
+    _, rows, costs = compare.go(folder, say)
+    say(f"report: {folder / 'report.html'}")
     if as_json:
-        typer.echo((folder / contest.FILE).read_text(encoding="utf-8").rstrip("\n"))
+        typer.echo((folder / plan.FILE).read_text(encoding="utf-8").rstrip("\n"))
     else:
         typer.echo(_table(rows, costs))
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
 
 
 def _words(text: str) -> list[str]:
@@ -73,15 +70,13 @@ def _numbers(text: str) -> list[float]:
 
 
 HEAD = (
-    *("model", "data", "pictures", "right", "95 % interval", "epochs", "trained", "params", "MACs"),
-    *("1 picture", "32 at once", "forward", "step", "field", "half in", "attention"),
+    *("model", "data", "images", "accuracy", "95 % interval", "epochs", "trained", "params", "MACs"),
+    *("1 image", "32 at once", "forward", "step", "field", "half in", "attention"),
 )
 
 
 def _table(rows: "list[Row]", costs: "list[Cost]") -> str:
-    """A line a training: what came out, then what its model takes."""
-    from saccade.cli.table import table
-
+    """Return a row per training: its result, then what its model costs."""
     by_model = {each.model: each for each in costs}
     lines = [_line(row, by_model[row.model]) for row in rows]
     return table([HEAD, *lines], right=range(1, len(HEAD)))

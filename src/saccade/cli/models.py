@@ -1,43 +1,118 @@
-"""`saccade models`: which architectures there are, counted from the real modules."""
+"""`saccade models`, `convert`, `pull` and `doctor`: list, convert, fetch and test models."""
 
-import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from saccade.cli import arguments
+from saccade.cli.output import print_json, say, table
+from saccade.errors import UsageError
+
+COLOURS = {"ok": "green", "unknown": "yellow", "wrong": "red"}
+
 
 def models(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Names to count; default: a list.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Models to show; default: a list.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List architectures, their sizes and costs: `saccade models vit_b16 vit_b16_384 gpt2`."""
-    from saccade.models import names as pictures
+    """List architectures with their sizes and costs: `saccade models vit_b16 vit_b16_384 gpt2`."""
+    from saccade.models import names as vision
     from saccade.models.cost import describe, describe_text
     from saccade.models.text import names as text
 
     for name in names or ():
-        (text if text.is_text(name) else pictures).config(name)  # refuses a name before others are counted
-    asked = names or [*pictures.EXAMPLES, *text.EXAMPLES]
-    rows = [describe_text(name) if text.is_text(name) else describe(name) for name in asked]
+        # refuses a name before others are counted
+        (text.text_config if vision.is_text(name) else vision.config)(name)
+    asked = names or [*vision.EXAMPLES, *text.EXAMPLES]
+    rows = [describe_text(name) if vision.is_text(name) else describe(name) for name in asked]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
-    kinds = [[row for row in rows if ("macs" in row) == of_pictures] for of_pictures in (True, False)]
-    typer.echo("\n\n".join(_table(kind) for kind in kinds if kind))
+    kinds = [[row for row in rows if ("macs" in row) == images] for images in (True, False)]
+    typer.echo("\n\n".join(_model_table(kind) for kind in kinds if kind))
 
 
-def _table(rows: list[dict[str, int | str | None]]) -> str:
-    from saccade.cli.table import table
-
-    shown = [[_shown(column, value) for column, value in row.items()] for row in rows]
-    return table([list(rows[0]), *shown], right=range(1, len(rows[0])))
+def _model_table(rows: list[dict[str, int | str | None]]) -> str:
+    cells = [[_cell(column, value) for column, value in row.items()] for row in rows]
+    return table([list(rows[0]), *cells], right=range(1, len(rows[0])))
 
 
-def _shown(column: str, value: object) -> str:
+def _cell(column: str, value: object) -> str:
     if value is None:
         return ""
     if column == "macs":
         return f"{float(str(value)) / 1e9:.2f} G"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT", help="A model file or folder, GPT-2 and BERT too; also .pt, .pth, .bin."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
+    to: Annotated[str, typer.Option(help="The layout: saccade, timm, hf or google.")] = "saccade",
+    image: Annotated[str | None, typer.Option(help="Another image size: 384 or 224x448.")] = None,
+    patch: Annotated[int | None, typer.Option(help="Another patch size.")] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="A text file with one label per line; a leading WordNet id (n01440764) is dropped."
+        ),
+    ] = None,
+    normalise: Annotated[
+        str | None, typer.Option(help="half, imagenet, or 3 means and 3 deviations with commas.")
+    ] = None,
+) -> None:
+    """Convert a checkpoint to a model folder: `saccade convert vit.npz --out vit --labels names.txt`."""
+    from saccade.api import convert as api
+
+    size, values = arguments.size(image), arguments.normalise(normalise)
+    model = api.convert(source, out, say, to, size, patch, arguments.labels(labels), values)
+    say(f"{model!r} from {model.layout}'s layout, written as {to}")
+    typer.echo(out)
+
+
+def pull(
+    name: Annotated[str, typer.Argument(metavar="HUB-ID", help="For example google/vit-base-patch16-224.")],
+    revision: Annotated[str | None, typer.Option(help="A branch, tag or commit.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write a saccade model folder.")] = None,
+) -> None:
+    """Fetch a model into the cache and check it: `saccade pull facebook/deit-tiny-patch16-224`."""
+    from saccade.api import convert as api
+
+    typer.echo(api.pull(name, revision, out))
+
+
+def doctor(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A model to test; default: test the machine.")
+    ] = None,
+    pictures: Annotated[Path | None, typer.Option(help="A folder of ordinary images to test it on.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check the machine, or a model file: `saccade doctor vit.npz --pictures holiday/`."""
+    from saccade.api.doctor import check_machine, check_model
+
+    if model is None and pictures is not None:
+        raise UsageError("--pictures was given without a model; name the model to test on them first")
+    images = None
+    if pictures is not None:
+        from saccade.api.predict import find
+
+        images = [source for _, source in find([str(pictures)])]
+    rows = check_machine() if model is None else check_model(model, images)
+    if as_json:
+        print_json([row._asdict() for row in rows])
+    else:
+        for line, row in zip(table(rows).split("\n"), rows, strict=True):
+            # click drops the colour if the output is not a terminal
+            colour = typer.style(row.verdict, fg=COLOURS[row.verdict])
+            typer.echo(line.replace(f"  {row.verdict}", f"  {colour}", 1))
+    if any(row.verdict == "wrong" for row in rows):
+        raise typer.Exit(1)

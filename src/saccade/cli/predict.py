@@ -1,146 +1,203 @@
-"""`saccade predict`: what is in these pictures?"""
+"""`saccade predict`: what is in these images?"""
 
 import csv
+import io
 import json
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from collections.abc import Iterable
+from contextlib import closing
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from saccade.cli.arguments import EngineOption, ModelArgument
-from saccade.errors import DataError, UsageError, check_number
+from saccade.errors import DataError, NotFiniteError, SaccadeError, UsageError, check_number
+from saccade.wording import count
 
 if TYPE_CHECKING:
-    from saccade.api.models import Model
-    from saccade.data.image.formats import Source
-    from saccade.engine.answer import Answering
+    from saccade.api.predict import NamedAnswer
     from saccade.types import Prediction
 
-Answerer: TypeAlias = "Model | Answering"
-ENDINGS = {
-    ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".gif", ".bmp", ".dib",
-    ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm",
-}  # fmt: skip
+PEEK = 1000
+"""Images that are counted to choose an engine: for more than this, the time to load one hardly matters."""
+BLOCK = 1000
+"""Rows of the table that are aligned and printed together."""
 
 
 def predict(
     model: ModelArgument,
     pictures: Annotated[
-        list[str], typer.Argument(metavar="PICTURE", help="Files, folders, or - for a picture on stdin.")
+        list[str], typer.Argument(metavar="PICTURE", help="Files, folders, or - for an image on stdin.")
     ],
     top: Annotated[int, typer.Option(help="How many classes to name.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print JSON Lines, a line per image.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line for each class named.")] = False,
     engine: EngineOption = "",
 ) -> None:
-    """Name what is in pictures: `saccade predict runs/pets cat.jpg holiday/ --top 3`."""
+    """Name what is in images: `saccade predict runs/pets cat.jpg holiday/ --top 3`."""
+    from saccade.api.inputs import identify_model
+    from saccade.api.predict import Skipped, find
+    from saccade.api.predict import count as count_images
+    from saccade.api.predict import predict as answer
+    from saccade.cli.output import progress
+    from saccade.data.image.formats import shown
+    from saccade.engine.select import MANY
+    from saccade.vision.model import load_model
     from saccade.weights.identify import locate
 
     check_number("top", top, 1, 10**6)
-    if as_json and as_csv:
-        raise UsageError("--json and --csv were both given; choose one")
-    sources = list(find(pictures))
-    path = locate(model)
-    network = opened(path, engine, len(sources))
-    answers: Answers = []
-    for name, source in sources:
-        try:
-            answers.append((name, network.predict(source, top)))
-        except DataError as error:
-            answers.append((name, error))
-            print(f"error: {error}", file=sys.stderr)
-    (show_json if as_json else show_csv if as_csv else show_table)(answers)
-    failed = sum(isinstance(answer, DataError) for _, answer in answers)
-    if failed:
-        print(f"{failed} of {len(answers)} pictures could not be read", file=sys.stderr)
+    chosen = [name for name, given in (("json", as_json), ("jsonl", as_jsonl), ("csv", as_csv)) if given]
+    if len(chosen) > 1:
+        raise UsageError(f"--{chosen[0]} and --{chosen[1]} were both given; choose one")
+    skipped = Skipped()
+    sources = find(pictures, skipped)
+    first = list(islice(sources, PEEK))
+    found = identify_model(locate(model), "any")  # refuses a damaged file before torch is imported
+    few = len(first) < PEEK
+    network = load_model(found, engine, len(first) if few else MANY, top)
+    output = FORMATS[chosen[0] if chosen else "table"]()
+    rows = chosen and chosen[0] != "json" and sys.stdout.isatty()  # which would be printed into the bar
+    with (
+        closing(answer(network, chain(first, sources))) as answers,
+        progress(lambda: len(first) if few else count_images(pictures), hidden=bool(rows)) as advance,
+    ):
+        seen = _print(answers, output, advance)
+    if skipped.count:
+        names = ", ".join(map(shown, skipped.names)) + ", ..." * (skipped.count > len(skipped.names))
+        print(f"note: {count(skipped.count, 'other file')} skipped: {names}", file=sys.stderr)
+    if seen[DataError]:
+        print(f"{seen[DataError]} of {count(seen[object], 'image')} could not be read", file=sys.stderr)
+    if seen[NotFiniteError]:
+        raise typer.Exit(NotFiniteError.exit_code)
+    if seen[DataError]:
         raise typer.Exit(1)
 
 
-def opened(path: Path, engine: str, pictures: int) -> "Answerer":
-    """A model that predicts; an exported one without torch, a run on torch unless an engine is asked for."""
-    from saccade.engine.exported import is_exported
-
-    graph = is_exported(path)
-    if not graph:
-        from saccade.cli.note import looked
-
-        looked(path)  # refuses a damaged file before torch is imported
-    if graph or engine:
-        from saccade.engine.answer import answering
-
-        return answering(path, engine or "auto", pictures)
-    from saccade.api.models import load
-
-    network = load(path)
-    network.check_classes()
-    return network
-
-
-def find(words: list[str]) -> Iterator[tuple[str, "Source"]]:
-    """The pictures that the words mean, with their names; a folder gives all of its pictures, sorted."""
-    for word in words:
-        path = Path(word)
-        if not word:
-            raise UsageError("the name of a picture is empty; expected a file, a folder, or - for stdin")
-        if word == "-":
-            yield "-", sys.stdin.buffer
-        elif path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if _is_picture(p, path))
-            if not inside:
-                raise DataError(
-                    f"the folder {word!r} holds no pictures (looked for {', '.join(sorted(ENDINGS))})"
-                )
-            yield from ((str(p), p) for p in inside)
-        else:
-            yield word, path
+def _print(answers: Iterable["NamedAnswer"], output: "Output", advance: Any) -> dict[type, int]:
+    """Print each answer when it is there; return how many of each kind of error, and of all, there were."""
+    seen: dict[type, int] = {DataError: 0, NotFiniteError: 0, object: 0}
+    try:
+        for name, answer in answers:
+            if isinstance(answer, SaccadeError):
+                print(f"error: {_about(name, answer)}", file=sys.stderr)
+                seen[DataError if isinstance(answer, DataError) else NotFiniteError] += 1
+            _write(output.show(name, answer))
+            seen[object] += 1
+            advance()
+    except KeyboardInterrupt:
+        _write(output.end())
+        sys.stdout.flush()  # the signal may have come between writing and flushing
+        print(f"interrupted: {count(seen[object], 'image')} answered", file=sys.stderr)
+        raise
+    _write(output.end())
+    return seen
 
 
-def _is_picture(path: Path, folder: Path) -> bool:
-    """By its ending; what is hidden, and a folder with such an ending, is none."""
-    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-    return path.suffix.lower() in ENDINGS and not hidden and not path.is_dir()
+def _write(text: str) -> None:
+    """Print at once: all of an answer or nothing of it reaches the reader."""
+    if text:
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
-Answers = list[tuple[str, "list[Prediction] | DataError"]]
-
-
-def show_json(answers: Answers) -> None:
-    """A list with one object a picture; names are exact, with escapes for what is not ASCII."""
-    shown: list[dict[str, object]] = []
-    for name, answer in answers:
-        if isinstance(answer, DataError):
-            shown.append({"picture": name, "error": str(answer)})
-        else:
-            ranked = [{"label": p.label, "score": round(p.score, 6), "index": p.index} for p in answer]
-            shown.append({"picture": name, "predictions": ranked})
-    typer.echo(json.dumps(shown, indent=2))
-
-
-def show_csv(answers: Answers) -> None:
-    """A line for each class named; a picture that failed has an empty label; odd names are shown escaped."""
+def _about(name: str, error: SaccadeError) -> str:
+    """Return what went wrong with which image; a DataError already names it."""
     from saccade.data.image.formats import shown
 
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["picture", "rank", "label", "score", "index"])
-    for name, answer in answers:
-        if isinstance(answer, DataError):
-            writer.writerow([shown(name), "", "", "", ""])
+    return str(error) if isinstance(error, DataError) else f"{shown(name)}: {error}"
+
+
+class Output:
+    """JSON Lines: an object per image; names are exact, with escapes for what is not ASCII."""
+
+    def show(self, name: str, answer: "list[Prediction] | SaccadeError") -> str:
+        """Return the text for one image."""
+        return json.dumps(self.row(name, answer)) + "\n"
+
+    def end(self) -> str:
+        """Return the text after the last image."""
+        return ""
+
+    def row(self, name: str, answer: "list[Prediction] | SaccadeError") -> dict[str, object]:
+        """Return an image and its classes, or what is wrong with it."""
+        if isinstance(answer, SaccadeError):
+            return {"picture": name, "error": str(answer)}
+        ranked = [{"label": p.label, "score": round(p.score, 6), "index": p.index} for p in answer]
+        return {"picture": name, "predictions": ranked}
+
+
+class JsonOutput(Output):
+    """One JSON list of these objects, complete even when it is interrupted."""
+
+    start = "[\n"
+
+    def show(self, name: str, answer: "list[Prediction] | SaccadeError") -> str:
+        lines = json.dumps(self.row(name, answer), indent=2).split("\n")
+        start, self.start = self.start, ",\n"
+        return start + "\n".join(f"  {line}" for line in lines)
+
+    def end(self) -> str:
+        return "[]\n" if self.start == "[\n" else "\n]\n"
+
+
+class CsvOutput(Output):
+    """A line for each class named; an image that failed has an empty label; odd names are shown escaped."""
+
+    head: tuple[str, ...] = ("picture", "rank", "label", "score", "index")
+
+    def show(self, name: str, answer: "list[Prediction] | SaccadeError") -> str:
+        from saccade.data.image.formats import shown
+        from saccade.files.tables import to_cell
+
+        rows: list[tuple[object, ...]] = [self.head] if self.head else []
+        self.head = ()
+        cell = to_cell(shown(name))
+        if isinstance(answer, SaccadeError):
+            rows.append((cell, "", "", "", ""))
         else:
-            rows = enumerate(answer, 1)
-            writer.writerows([shown(name), i, p.label, f"{p.score:.6f}", p.index] for i, p in rows)
+            rows += [(cell, i, to_cell(p.label), f"{p.score:.6f}", p.index) for i, p in enumerate(answer, 1)]
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        return text.getvalue()
 
 
-def show_table(answers: Answers) -> None:
-    """A table for people."""
-    from saccade.cli.table import table
-    from saccade.data.image.formats import shown
+class TableOutput(Output):
+    """Columns for people, aligned in blocks."""
 
-    rows = [("picture", "score", "label")]
+    def __init__(self) -> None:
+        self.rows = [("picture", "score", "label")]
+        self.printed = 0
+        """Rows that are only kept because the columns below must be as wide."""
+
+    def show(self, name: str, answer: "list[Prediction] | SaccadeError") -> str:
+        from saccade.data.image.formats import shown
+
+        if isinstance(answer, SaccadeError):
+            why = "(not read)" if isinstance(answer, DataError) else "(not finite)"
+            self.rows.append((shown(name), "", why))
+        else:
+            self.rows += [(shown(name) * (i == 0), f"{p.score:.1%}", p.label) for i, p in enumerate(answer)]
+        return self.end() if len(self.rows) > BLOCK else ""
+
+    def end(self) -> str:
+        from saccade.cli.output import table
+
+        if len(self.rows) <= max(self.printed, 1):
+            return ""
+        text = "\n".join(table(self.rows, right=(1,)).split("\n")[self.printed :]) + "\n"
+        widest = [max(column, key=len) for column in zip(*self.rows, strict=True)]
+        self.rows, self.printed = [(widest[0], widest[1], widest[2])], 1
+        return text
+
+
+FORMATS = {"json": JsonOutput, "jsonl": Output, "csv": CsvOutput, "table": TableOutput}
+
+
+def show_table(answers: Iterable["NamedAnswer"]) -> None:
+    """Print a table for people."""
+    output = TableOutput()
     for name, answer in answers:
-        if isinstance(answer, DataError):
-            rows.append((shown(name), "", "(not read)"))
-            continue
-        rows += [(shown(name) * (i == 0), f"{p.score:.1%}", p.label) for i, p in enumerate(answer)]
-    typer.echo(table(rows, right=(1,)))
+        _write(output.show(name, answer))
+    _write(output.end())

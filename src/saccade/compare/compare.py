@@ -1,19 +1,20 @@
-"""Models against each other on the same pictures: same recipe, same seed, same held-out pictures."""
+"""Compare models on the same images, with the same recipe, seed and held-out images."""
 
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import torch
 
 from saccade.compare.page import verdict
-from saccade.compare.plan import BATCH, Comparison, Cost, Row, hashed, recorded, write
+from saccade.compare.plan import BATCH, Comparison, Cost, Row, hashed, hashed_content, recorded, write
 from saccade.data.image.preprocess import Preprocess
-from saccade.data.pictures import Images
-from saccade.data.readers.listing import Collection
+from saccade.data.pictures import Pictures
 from saccade.data.readers.open import open_images
-from saccade.data.splits import spread
-from saccade.engine import measure
-from saccade.errors import DataError
+from saccade.data.splits import Splits, evenly
+from saccade.engine import timing
+from saccade.errors import DataError, StoppedError
+from saccade.files.lock import lock
 from saccade.metrics.interval import wilson
 from saccade.models import cost
 from saccade.models.build import Vision
@@ -26,18 +27,17 @@ from saccade.models.receptive_field import (
 )
 from saccade.models.resnet import ResNet
 from saccade.nn.patch import Image
-from saccade.report.history import read_history
-from saccade.tasks.classify.evaluate import evaluate
-from saccade.tasks.classify.job import Pictures, Source, gather, judged, settle
+from saccade.report.run_record import read_history
+from saccade.tasks import find_task
 from saccade.train import start
 from saccade.train.checkpoint import latest
-from saccade.train.material import StoppedError
 from saccade.train.run import Run
+from saccade.train.selection import CONTENT, Selection, data_changed
 from saccade.weights.load import load
 from saccade.wording import count, duration, percent
 
 LOOKS = 16
-"""Held-out pictures on which is measured how far a model looks."""
+"""Held-out images for measuring how far a model looks."""
 
 Say = Callable[[str], None]
 
@@ -45,21 +45,23 @@ Say = Callable[[str], None]
 def go(folder: Path, say: Say) -> tuple[Comparison, list[Row], list[Cost]]:
     """Train what is not trained yet, measure, and write the report."""
     made, rows = recorded(folder)
+    _held = lock(folder)  # until this function returns
     found = open_images(made.data, made.kind)
     if hashed(found) != made.pictures:
-        raise DataError(f"the pictures in {made.data} are not those that {folder} began with; start anew")
+        raise data_changed(made.data, folder, find_task().noun)
+    if made.content and hashed_content(found) != made.content:
+        raise data_changed(made.data, folder, find_task().noun, CONTENT)
     done = {(row.model, row.fraction) for row in rows}
     for number, (model, fraction) in enumerate(made.trainings, 1):
         if (model, fraction) in done:
             continue
         run = _run(folder, made, found, model, fraction)
-        told = f"{number}/{len(made.trainings)}  {model} on {fraction * 100:g} % of the data"
-        assert isinstance(run.material, Pictures)
-        say(f"{told}: {count(len(run.material.train), 'picture')} to learn from")
+        prefix = f"{number}/{len(made.trainings)}  {model} on {fraction * 100:g}% of the data"
+        say(f"{prefix}: {count(len(run.job.splits.train), 'image')} to train on")
         row = _trained(folder, run, found, model, fraction)
         rows.append(row)
         say(
-            f"{told}: right {percent(row.accuracy)} ({percent(row.low)} to {percent(row.high)}) "
+            f"{prefix}: accuracy {percent(row.accuracy)} (95% CI {percent(row.low)} to {percent(row.high)}) "
             f"after {row.epochs:.4g} epochs in {duration(row.seconds)}"
         )
         write(folder, made, rows, [])
@@ -70,31 +72,30 @@ def go(folder: Path, say: Say) -> tuple[Comparison, list[Row], list[Cost]]:
     return made, rows, costs
 
 
-def _run(folder: Path, made: Comparison, found: Collection, model: str, fraction: float) -> Run:
-    """The training's own run, begun or, where one was stopped, gone on with."""
-    place = folder / f"{model}-{fraction * 100:g}"
+def _run(folder: Path, made: Comparison, found: Splits[Pictures], model: str, fraction: float) -> Run:
+    """Start the run of one training, or resume it if it was stopped."""
+    task, place = find_task(), folder / f"{model}-{fraction * 100:g}"
     if (place / "recipe.json").is_file() and latest(place / "checkpoints")[0] is not None:
-        return start.resume(place, quiet=True)
+        return start.resume(task, place, quiet=True)
     place.mkdir(exist_ok=True)
-    source = Source(data=made.data, kind=made.kind, fraction=fraction, blind=found.test is None)
-    recipe, _ = settle(found.train, model, made.changes)
-    parted = source.part(found, recipe)
-    return start.begin(place, gather(recipe, parted, source), quiet=True)
+    selection = Selection(data=made.data, format=made.kind, fraction=fraction, blind=found.test is None)
+    recipe, _ = start.default_recipe(task, found, model, made.changes)
+    job, _ = start.start_job(task, recipe, selection.apply(found, recipe))
+    return start.start_run(place, task, job, selection, quiet=True)
 
 
-def _trained(folder: Path, run: Run, found: Collection, model: str, fraction: float) -> Row:
-    """Train to the end, score, and look how far it looks."""
+def _trained(folder: Path, run: Run, found: Splits[Pictures], model: str, fraction: float) -> Row:
+    """Train to the end, evaluate, and measure how far the model looks."""
     try:
         run.go()
     except StoppedError as error:
-        raise StoppedError(f"stopped; go on with: saccade compare --resume {folder}") from error
-    scores, _ = judged(run)
-    assert isinstance(run.material, Pictures)
-    best, held = load(run.folder), found.test or run.material.val
-    assert held is not None
+        raise StoppedError(f"stopped; resume with: saccade compare --resume {folder}") from error
+    scores, _ = start.evaluate_run(run)
+    best, held = load(run.folder), found.test or run.job.splits.val
     if scores is None or held is found.test:
-        scores, _ = evaluate(best.module, best.preprocess, held, "test")
-    low, high = wilson(scores.correct, scores.count)
+        scores = run.task.evaluate(best, held, "test")
+    correct = int(scores.metrics["correct"])
+    low, high = wilson(correct, scores.count)
     pictures = _pictures(held, best.preprocess)
     vit = None if isinstance(best.module, ResNet) else best.module
     effective = effective_field(best.module, pictures)
@@ -102,10 +103,10 @@ def _trained(folder: Path, run: Run, found: Collection, model: str, fraction: fl
     return Row(
         model=model,
         fraction=fraction,
-        pictures=len(run.material.train),
+        pictures=len(run.job.splits.train),
         held_out=scores.count,
-        correct=scores.correct,
-        accuracy=scores.accuracy,
+        correct=correct,
+        accuracy=scores.metrics["accuracy"],
         low=low,
         high=high,
         epochs=run.state.step / run.per_epoch,
@@ -115,10 +116,10 @@ def _trained(folder: Path, run: Run, found: Collection, model: str, fraction: fl
     )
 
 
-def _pictures(images: Images, preprocess: Preprocess) -> Image:
-    """Some pictures, evenly spread over the set, as a model sees them."""
+def _pictures(images: Pictures, preprocess: Preprocess) -> Image:
+    """Return some images, evenly spread over the set and preprocessed."""
     made = []
-    for i in spread(len(images), LOOKS).tolist():
+    for i in evenly(len(images), LOOKS).tolist():
         try:
             made.append(torch.from_numpy(preprocess(images.read(i))))
         except DataError:
@@ -129,8 +130,9 @@ def _pictures(images: Images, preprocess: Preprocess) -> Image:
 def _costs(folder: Path, made: Comparison) -> list[Cost]:
     modules = [load(folder / f"{model}-{made.fractions[-1] * 100:g}").module for model in made.models]
     image = modules[0].config.image
-    alone = measure.latencies(modules, image, 1)
-    together = measure.latencies(modules, image, BATCH)
+    alone, together = (
+        [median(row) for row in timing.forward_times(modules, image, batch)] for batch in (1, BATCH)
+    )
     return [
         _cost(model, module, one, many)
         for model, module, one, many in zip(made.models, modules, alone, together, strict=True)
@@ -145,7 +147,7 @@ def _cost(model: str, module: Vision, one: float, many: float) -> Cost:
         macs=cost.macs(module, image),
         latency=one,
         throughput=BATCH / many,
-        forward=measure.forward_memory(module, image, BATCH),
+        forward=timing.forward_memory(module, image, BATCH),
         field=receptive_field(layers(module)) if isinstance(module, ResNet) else 0,
-        step=measure.step_memory(module, image, BATCH),
+        step=timing.step_memory(module, image, BATCH),
     )

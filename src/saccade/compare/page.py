@@ -1,4 +1,4 @@
-"""report.html of a comparison: how often each model is right, what it costs, how far it looks."""
+"""Write the report of a comparison: the accuracy of each model, what it costs, how far it looks."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,18 +42,17 @@ def verdict(folder: Path, made: Comparison, rows: Sequence[Row], costs: Sequence
 
 
 def title(made: Comparison) -> str:
-    """Who against whom, on what."""
+    """Return the heading: the models and the data."""
     return f"{' against '.join(made.models)} on {shown(Path(made.data).name, 80)}"
 
 
 def _summary(made: Comparison, rows: Sequence[Row]) -> Html:
     last = [row for row in rows if row.fraction == made.fractions[-1]]
     what = (
-        f"{count(len(made.models), 'model')}, trained {count(len(made.fractions), 'time')} each with one "
-        f"recipe and one seed, and scored on the same {count(last[0].held_out, 'picture')} that none has "
-        "learnt from."
+        f"{count(len(made.models), 'model')}, each trained {count(len(made.fractions), 'time')} with one "
+        f"recipe and one seed, and evaluated on the same {count(last[0].held_out, 'held-out image')}."
     )
-    columns = dict.fromkeys(("model", "data"), "text") | {"pictures": "count"}
+    columns = dict.fromkeys(("model", "data"), "text") | {"images": "count"}
     columns |= INTERVAL | {"epochs": "number", "trained": "text"}
     lines = [
         (
@@ -68,7 +67,7 @@ def _summary(made: Comparison, rows: Sequence[Row]) -> Html:
         )
         for row in rows
     ]
-    caption = "Every training; from and to are the 95 % Wilson interval of the accuracy"
+    caption = "All trainings; from and to are the 95% Wilson interval of the accuracy"
     return tag(
         "section",
         tag("h1", name(title(made)), id="summary-title"),
@@ -82,16 +81,16 @@ def _summary(made: Comparison, rows: Sequence[Row]) -> Html:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
-    """Who was right most often on one fraction of the data, and whether that may be chance."""
+    """Rank the models trained on one fraction of the data, and say whether the order may be chance."""
     ranked = sorted(rows, key=lambda row: -row.accuracy)
-    best, said = ranked[0], f"With {count(rows[0].pictures, 'picture')} to learn from, "
+    best, start = ranked[0], f"Trained on {count(rows[0].pictures, 'image')}, "
     if len(ranked) == 1:
-        return f"{said}{best.model} is right in {percent(best.accuracy)}."
-    others = ", ".join(f"{row.model} in {percent(row.accuracy)}" for row in ranked[1:])
-    told = f"{said}{best.model} is right in {percent(best.accuracy)}, {others}."
+        return f"{start}{best.model} reaches an accuracy of {percent(best.accuracy)}."
+    others = ", ".join(f"{row.model} {percent(row.accuracy)}" for row in ranked[1:])
+    ranking = f"{start}{best.model} reaches an accuracy of {percent(best.accuracy)}, {others}."
     if best.low <= ranked[1].high:
-        return f"{told} The 95 % intervals of the first two overlap, so their order may be chance."
-    return f"{told} The 95 % intervals of the first two are apart."
+        return f"{ranking} The 95% intervals of the first two overlap, so their order may be chance."
+    return f"{ranking} The 95% intervals of the first two do not overlap."
 
 
 def _style(ink: Ink, number: int) -> dict[str, object]:
@@ -105,14 +104,14 @@ def _models(rows: Sequence[Row]) -> list[str]:
 
 
 def _bars(rows: Sequence[Row]) -> tuple[list[float], tuple[list[float], list[float]]]:
-    """Accuracies in per cent, and how far their intervals go down and up."""
+    """Return accuracies in per cent, and how far their intervals reach down and up."""
     down = [100 * max(0.0, row.accuracy - row.low) for row in rows]
     up = [100 * max(0.0, row.high - row.accuracy) for row in rows]
     return [100 * row.accuracy for row in rows], (down, up)
 
 
 def learning(rows: Sequence[Row]) -> Plot:
-    """Accuracy against the number of pictures to learn from."""
+    """Plot accuracy against the number of training images."""
     counts = sorted({row.pictures for row in rows})
 
     def draw(axes: Axes, ink: Ink) -> None:
@@ -126,7 +125,7 @@ def learning(rows: Sequence[Row]) -> Plot:
         axes.set_xscale("log")
         axes.set_xticks(counts, [f"{n:,}" for n in counts])
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set(xlabel="pictures to learn from", ylabel="correct, %")
+        axes.set(xlabel="training images", ylabel="accuracy, %")
         axes.legend()
 
     shares = sorted({row.fraction for row in rows})
@@ -135,8 +134,8 @@ def learning(rows: Sequence[Row]) -> Plot:
         name="learning",
         title="Accuracy and data",
         message=conclusion(few) + (f" {conclusion(many)}" if len(shares) > 1 else ""),
-        note="Upright lines are 95 % intervals. They tell of how few pictures are scored on, not of how "
-        "another seed would turn out.",
+        note="Vertical lines are 95% intervals. They show the uncertainty from the number of evaluated "
+        "images, not from the seed.",
         columns={"model": "text", "pictures": "count", **INTERVAL},
         rows=[(row.model, row.pictures, row.accuracy, row.low, row.high) for row in rows],
         draw=draw,
@@ -145,7 +144,7 @@ def learning(rows: Sequence[Row]) -> Plot:
 
 
 def speed(rows: Sequence[Row], costs: Sequence[Cost]) -> Plot:
-    """Accuracy, with all of the data, against the time that one picture takes."""
+    """Plot accuracy, trained on all of the data, against the time for one image."""
     most = max(row.fraction for row in rows)
     last = {row.model: row for row in rows if row.fraction == most}
     points = [(each.model, 1000 * each.latency, last[each.model]) for each in costs]
@@ -155,18 +154,18 @@ def speed(rows: Sequence[Row], costs: Sequence[Cost]) -> Plot:
             label = drawable(model, f"model {number + 1}", 40)
             style = _style(ink, number) | {"linestyle": "none", "markersize": 7}
             axes.errorbar([x], *_bars([row]), capsize=3, label=label, **style)
-        axes.set(xlabel="milliseconds for one picture (median)", ylabel="correct, %")
+        axes.set(xlabel="milliseconds per image (median)", ylabel="accuracy, %")
         axes.set_xlim(0, max(x for _, x, _ in points) * 1.15)
         axes.legend()
 
     quick = min(points, key=lambda point: point[1])
     slow = max(points, key=lambda point: point[1])
-    said = f"{quick[0]} needs {quick[1]:.3g} ms for a picture"
+    said = f"{quick[0]} needs {quick[1]:.3g} ms per image"
     if len(points) > 1:
         said += f", {slow[0]} {slow[1]:.3g} ms: {slow[1] / quick[1]:.2g} times as long"
     return Plot(
         name="speed",
-        title="Accuracy and time for a picture",
+        title="Accuracy and time per image",
         message=f"{said}.",
         note="Up and to the left is better.",
         columns={"model": "text", "ms": "number", **INTERVAL},
@@ -176,8 +175,8 @@ def speed(rows: Sequence[Row], costs: Sequence[Cost]) -> Plot:
 
 
 def _cost_table(costs: Sequence[Cost]) -> Iterator[Html]:
-    columns = {"model": "text", "parameters": "count", "million MACs": "number", "ms, one picture": "number"}
-    columns |= {f"pictures a second, {BATCH} at once": "number"}
+    columns = {"model": "text", "parameters": "count", "million MACs": "number", "ms, one image": "number"}
+    columns |= {f"images/s, batch {BATCH}": "number"}
     columns |= dict.fromkeys(("MiB, forward", "MiB, training step"), "number")
     lines = [
         (
@@ -191,17 +190,17 @@ def _cost_table(costs: Sequence[Cost]) -> Iterator[Html]:
         )
         for each in costs
     ]
-    yield table("costs", "What each model takes", list(columns), cells(columns, lines))
+    yield table("costs", "The cost of each model", list(columns), cells(columns, lines))
     yield tag(
         "p",
-        f"Times are medians on this machine. Memory is the most that was held at once for {BATCH} pictures: "
-        "by a forward pass, and by a training step with its activations, gradients and AdamW's two moments. "
-        "The weights themselves, 4 bytes a parameter, come on top.",
+        f"Times are medians on this machine. Memory is the peak for a batch of {BATCH} images: of a forward "
+        "pass, and of a training step with its activations, gradients and AdamW's two moments. "
+        "The weights themselves, 4 bytes per parameter, come on top.",
     )
 
 
 def far(rows: Sequence[Row]) -> Plot | None:
-    """Mean attention distance of each block, beside the effective radius of the CNNs; None without a ViT."""
+    """Plot each block's mean attention distance and the CNNs' effective radius; None without a ViT."""
     most = max(row.fraction for row in rows)
     last = [row for row in rows if row.fraction == most]
     vits, others = [row for row in last if row.attention], [row for row in last if not row.attention]
@@ -267,14 +266,14 @@ def _reach_table(rows: Sequence[Row], costs: Sequence[Cost]) -> Iterator[Html]:
         )
         for row in rows
     ]
-    caption = "Pixels that the middle unit of the last map looks at"
+    caption = "Receptive field of the middle unit of the last feature map, in pixels"
     yield table("fields", caption, list(columns), cells(columns, lines))
     yield tag(
         "p",
-        "What a unit can see follows from kernels and strides (Araujo et al. 2019), and may be more than "
-        "the whole picture. What it does look at is told by its gradient with respect to the pixels (Luo et "
-        "al. 2016): the radius around it that holds so much of the gradient's absolute sum. Attention is the "
-        "mean distance between a patch and those it attends to, weighted by how much.",
+        "What a unit can see follows from kernels and strides (Araujo et al. 2019), and may exceed the whole "
+        "image. What it does look at follows from its gradient with respect to the pixels (Luo et al. 2016): "
+        "the radius around it that holds this share of the gradient's absolute sum. Attention is the mean "
+        "distance between a patch and those it attends to, weighted by attention.",
     )
 
 
@@ -283,10 +282,10 @@ def _repeat(folder: Path, made: Comparison) -> Iterator[Html]:
     if command.is_file():
         yield pre(command.read_text(encoding="utf-8", errors="replace"))
     yield tag("p", "Each training has a run folder of its own here, with its recipe and its own report.")
-    told: dict[str, object] = {
+    facts: dict[str, object] = {
         "data": made.data,
         "models": list(made.models),
         "fractions": list(made.fractions),
     }
-    told |= {"equal": list(made.equal), "minutes": made.minutes, "set": list(made.changes)}
-    yield settings(told, "What was compared")
+    facts |= {"equal": list(made.equal), "minutes": made.minutes, "set": list(made.changes)}
+    yield settings(facts, "What was compared")

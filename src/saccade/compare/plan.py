@@ -1,9 +1,8 @@
-"""What is compared, what came out, and what each model takes: the records of a comparison, kept as JSON."""
+"""Plan a comparison, and read and write its records: the plan, the results, the cost of each model."""
 
 import csv
 import hashlib
 import io
-import json
 import platform
 import shlex
 import sys
@@ -15,23 +14,25 @@ from typing import Any
 import torch
 
 from saccade import __version__, values
-from saccade.data.readers.listing import Collection
+from saccade.data.pictures import Pictures
 from saccade.data.readers.open import open_images
+from saccade.data.splits import Splits
 from saccade.errors import ModelError, UsageError, check_number, check_word
 from saccade.files.atomic import new_folder, write_text
+from saccade.files.strict_json import read_json, write_json
+from saccade.files.tables import to_cell
 from saccade.models import cost, names
-from saccade.models.blank import blank
+from saccade.models.build import blank
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
-from saccade.recipe import Recipe
-from saccade.tasks.classify.job import settle
+from saccade.tasks import find_task
+from saccade.train.start import default_recipe
 from saccade.vision.backbone import small_name, typical_side
-from saccade.weights.formats.tensors import read_json
 from saccade.wording import percent
 
 EQUAL = ("params", "time")
 BATCH = 32
-"""Pictures at once, where throughput and memory are measured."""
+"""Batch size for throughput and memory."""
 NEAR = 0.05
 """Parameter counts that differ by no more than this share are called equal."""
 WIDEST = 4096
@@ -40,12 +41,12 @@ FILE = "compare.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What is compared, and how; enough to go on with it."""
+    """What is compared, and how; enough to resume it."""
 
     data: str
     kind: str = "auto"
     models: tuple[str, ...]
-    """As they are trained; the first ViT, or else the first, is the measure of the others' size."""
+    """As they are trained; the others are scaled to the size of the first ViT, or of the first model."""
     fractions: tuple[float, ...] = (0.1, 0.3, 1.0)
     equal: tuple[str, ...] = ()
     minutes: float = 0.0
@@ -53,7 +54,9 @@ class Comparison:
     notes: tuple[str, ...] = ()
     """What was done to make the models comparable, in sentences."""
     pictures: str = ""
-    """A hash of all pictures, to notice on going on that they have changed."""
+    """A hash of all images, so that a resume notices changes."""
+    content: str = ""
+    """A hash of the files' content; "" for a comparison made by an older version."""
 
     @property
     def trainings(self) -> list[tuple[str, float]]:
@@ -63,12 +66,12 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What came out of one training."""
+    """The result of one training."""
 
     model: str
     fraction: float
     pictures: int
-    """To learn from."""
+    """Training images."""
     held_out: int
     correct: int
     accuracy: float
@@ -76,7 +79,7 @@ class Row:
     high: float
     epochs: float
     seconds: float
-    """Of training and scoring; pauses are not in it, nor is saving where minutes were given."""
+    """Training and evaluation time, without pauses and, under a time budget, without saving."""
     effective: tuple[float, ...] = ()
     """Radius in pixels that holds each of `SHARES` of the middle unit's gradient (Luo et al. 2016)."""
     attention: tuple[tuple[float, ...], ...] = ()
@@ -90,17 +93,17 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """What a model takes, whatever it was trained on."""
+    """The cost of a model, whatever it was trained on."""
 
     model: str
     parameters: int
     macs: int
     latency: float
-    """Median seconds for one picture."""
+    """Median seconds for one image."""
     throughput: float
-    """Pictures a second, `BATCH` at once."""
+    """Images per second, in batches of `BATCH`."""
     forward: int
-    """Peak bytes of a forward pass of `BATCH` pictures, weights not counted."""
+    """Peak bytes of a forward pass of `BATCH` images, without the weights."""
     step: int
     """Peak bytes of a training step of as many: activations, gradients and the optimiser's moments."""
     field: int
@@ -121,25 +124,23 @@ def begin(
     for word in equal:
         check_word("--equal", word, EQUAL)
     for fraction in fractions:
-        check_number("a fraction of the pictures", fraction, 0.0001, 1)
+        check_number("a fraction of the images", fraction, 0.0001, 1)
     if ("time" in equal) != (minutes > 0):
-        raise UsageError(
-            "equal time is so many minutes for each training; give --equal time and --minutes, or neither"
-        )
+        raise UsageError("--equal time gives each training the same --minutes; give both options, or neither")
     found = open_images(data, kind)
     models = list(dict.fromkeys(models)) or _usual(typical_side(found.train))
     if minutes:
         changes = [*changes, f"budget.minutes={minutes:g}"]
-    recipe, why = settle(found.train, models[0], changes)
-    configs = _configs(models, len(found.train.classes), recipe)
+    recipe, why = default_recipe(find_task(), found, models[0], changes)
+    configs = _configs(models, len(found.train.classes), getattr(recipe, "image", 0))
     notes = [why]
     if found.test is None:
         notes.append(
-            "no test split: the last epoch is scored, not the best, so that the score chooses nothing"
+            "no test split: the last epoch is evaluated, not the best, so that the score selects nothing"
         )
     if "params" in equal:
-        models, told = alike(models, configs)
-        notes += told
+        models, changed = alike(models, configs)
+        notes += changed
     folder = new_folder(out or Path("runs") / f"compare-{Path(data).resolve().name or 'data'}")
     made = Comparison(
         data=str(Path(data).resolve()) if Path(data).exists() else data,
@@ -151,6 +152,7 @@ def begin(
         changes=tuple(changes),
         notes=tuple(notes),
         pictures=hashed(found),
+        content=hashed_content(found),
     )
     write_text(folder / "command.txt", shlex.join(sys.argv) + "\n")
     write(folder, made, [], [])
@@ -158,20 +160,20 @@ def begin(
 
 
 def _usual(side: int) -> list[str]:
-    """A ViT and a ResNet for pictures of that side, where none are named."""
+    """Return a ViT and a ResNet for images of that side, where no models are named."""
     vit = small_name(side)
     image = names.config(vit).image[0]  # type: ignore[union-attr]
     return [vit, f"resnet18_small_{image}" if image <= 64 else f"resnet18_{image}"]
 
 
-def _configs(models: Sequence[str], classes: int, recipe: Recipe) -> list[names.Config]:
-    """The configs behind the names; refuse models that would not see the same pixels."""
+def _configs(models: Sequence[str], classes: int, image: int) -> list[names.Config]:
+    """Return the configs behind the names; refuse models that would not see the same pixels."""
     found = [names.config(model, classes) for model in models]
     sizes = [(c.vit if isinstance(c, HybridConfig) else c).image for c in found]
     for model, size in zip(models, sizes, strict=True):
-        if size != sizes[0] and not recipe.image:
+        if size != sizes[0] and not image:
             raise UsageError(
-                f"{model} takes pictures of {size[0]}x{size[1]} pixels and {models[0]} of "
+                f"{model} takes images of {size[0]}x{size[1]} pixels and {models[0]} of "
                 f"{sizes[0][0]}x{sizes[0][1]}; expected the same for all; write the side after each name "
                 "(vit_ti4_32,resnet18_small_32), or set it for all with --set image=32"
             )
@@ -179,17 +181,17 @@ def _configs(models: Sequence[str], classes: int, recipe: Recipe) -> list[names.
 
 
 def alike(models: Sequence[str], configs: Sequence[names.Config]) -> tuple[list[str], list[str]]:
-    """The models with each ResNet as wide as gives it the size of the first ViT, and a sentence on each."""
+    """Return the models, each ResNet widened to the size of the first ViT, and a sentence on each change."""
     first = next((i for i, c in enumerate(configs) if not isinstance(c, ResNetConfig)), 0)
-    target, made, told = size(configs[first]), [], []
+    target, made, notes = size(configs[first]), [], []
     for i, (model, config) in enumerate(zip(models, configs, strict=True)):
         if isinstance(config, ResNetConfig) and i != first:
             width = nearest_width(config, target)
             now = size(replace(config, width=width))
             away = now / target - 1
             said = f"{percent(abs(away))} {'more' if away > 0 else 'fewer'} than {models[first]} ({target:,})"
-            nearer = "; no width comes nearer" if abs(away) > NEAR else ""
-            told.append(f"{model} at width {width} has {now:,} parameters, {said}{nearer}")
+            nearer = "; no width comes closer" if abs(away) > NEAR else ""
+            notes.append(f"{model} at width {width} has {now:,} parameters, {said}{nearer}")
             model = _widened(model, width)
         elif i != first and abs(size(config) / target - 1) > NEAR:
             raise UsageError(
@@ -197,7 +199,7 @@ def alike(models: Sequence[str], configs: Sequence[names.Config]) -> tuple[list[
                 "can be rescaled; compare ViTs of one size, or leave out --equal params"
             )
         made.append(model)
-    return made, told
+    return made, notes
 
 
 def _widened(model: str, width: int) -> str:
@@ -208,9 +210,9 @@ def _widened(model: str, width: int) -> str:
 
 
 def nearest_width(config: ResNetConfig, target: int) -> int:
-    """The width whose number of parameters is nearest to the target.
+    """Return the width whose parameter count is closest to the target.
 
-    The number is a polynomial of the second degree: a convolution has width times width, a norm has width.
+    The count is quadratic in the width: a convolution has width times width parameters, a norm has width.
     """
     one, two, three = (size(replace(config, width=width)) for width in (1, 2, 3))
     bend = three - 2 * two + one
@@ -221,20 +223,28 @@ def nearest_width(config: ResNetConfig, target: int) -> int:
 
 
 def size(config: names.Config) -> int:
-    """Parameters of a model, counted without making its numbers."""
+    """Count the parameters of a model without allocating them."""
     return cost.parameters(blank(config))
 
 
-def hashed(found: Collection) -> str:
-    """A hash of all pictures of all splits."""
-    parts = (f"{name} {images.fingerprint()}" for name, images in found.splits.items())
+def hashed(found: Splits[Pictures]) -> str:
+    """Return a hash of all images of all splits."""
+    parts = (f"{name} {images.fingerprint()}" for name, images in found.by_name.items())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def hashed_content(found: Splits[Pictures]) -> str:
+    """Return a hash of the content of all splits."""
+    parts = (f"{name} {images.content()}" for name, images in found.by_name.items())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def recorded(folder: Path) -> tuple[Comparison, list[Row]]:
-    """What a comparison's folder records."""
+    """Read the comparison and the results so far from its folder."""
     if not (folder / FILE).is_file():
-        raise UsageError(f"{folder} is no comparison (it has no {FILE}); give the folder that compare made")
+        raise UsageError(
+            f"{folder} is not a comparison (it has no {FILE}); give a folder that `saccade compare` made"
+        )
     found = read_json(folder / FILE)
     try:
         rows = [values.from_json(Row, row) for row in found["rows"]]
@@ -244,30 +254,30 @@ def recorded(folder: Path) -> tuple[Comparison, list[Row]]:
 
 
 def write(folder: Path, made: Comparison, rows: Sequence[Row], costs: Sequence[Cost]) -> dict[str, Any]:
-    """Write compare.json and, once all is measured, compare.csv; return what the former holds."""
+    """Write compare.json and, once everything is measured, compare.csv; return what compare.json holds."""
     machine = {"platform": platform.platform(), "threads": torch.get_num_threads()}
     machine |= {"torch": torch.__version__, "saccade": __version__}
-    told = {
+    record = {
         "comparison": values.to_json(made),
         "rows": [values.to_json(row) for row in rows],
         "costs": [values.to_json(each) for each in costs],
         "machine": machine,
     }
-    write_text(folder / FILE, json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_json(folder / FILE, record, indent=1, finite=True)
     if costs:
         write_text(folder / "compare.csv", _csv(rows, costs))
-    return told
+    return record
 
 
 def _csv(rows: Sequence[Row], costs: Sequence[Cost]) -> str:
-    """A line a training, with what its model takes; of the attention, the mean of each block's heads."""
+    """Return a line per training with the cost of its model; attention is averaged over heads."""
     by_model = {each.model: each for each in costs}
     lines = []
     for row in rows:
         line = {**values.to_json(row), **values.to_json(by_model[row.model])}
         line["effective"] = " ".join(f"{radius:.4g}" for radius in row.effective)
         line["attention"] = " ".join(f"{distance:.4g}" for distance in row.blocks)
-        lines.append(line)
+        lines.append({key: to_cell(each) if isinstance(each, str) else each for key, each in line.items()})
     text = io.StringIO()
     writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
     writer.writeheader()

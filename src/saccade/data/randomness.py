@@ -6,12 +6,14 @@ splitmix64's (Steele et al. 2014), which absorbs one field after the other.
 
 import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import NormalDist
 
 import numpy as np
-from jaxtyping import Int64, UInt8, UInt64
+
+from saccade.shapes import Float64, Int64, UInt8, UInt64
 
 _MASK = 2**64 - 1
 _STEP = 0x9E3779B97F4A7C15
@@ -42,8 +44,8 @@ def _number(operation: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
-    """All the luck of one sample in one epoch; draws of different operations or numbers are independent."""
+class Draws:
+    """The draws of one sample in one epoch; those of different operations or numbers are independent."""
 
     seed: int
     epoch: int
@@ -98,7 +100,31 @@ class Chance:
 
 def permutation(seed: int, epoch: int, n: int) -> Int64[np.ndarray, "n"]:
     """Return the order in which an epoch visits its n samples."""
-    return Chance(seed, epoch, 0).order("order of samples", n)
+    return Draws(seed, epoch, 0).order("order of samples", n)
+
+
+def uniform(
+    operation: str, seed: int, epoch: int, samples: Iterable[int], n: int
+) -> Float64[np.ndarray, "samples n"]:
+    """Return n numbers in [0, 1) for each sample, whatever batch, order or process the sample comes in."""
+    rows = [Draws(seed, epoch, sample).noise(operation, 8 * n).view("<u8") for sample in samples]
+    return (np.stack(rows) >> np.uint64(11)) * 2.0**-53
+
+
+def uniform_by_key(keys: UInt64[np.ndarray, "n"], seed: int) -> Float64[np.ndarray, "n"]:
+    """Return a number in [0, 1) for each key, which decides for all time on which side of a split it is."""
+    z = keys ^ np.uint64(seed * _STEP & _MASK)
+    for shift, factor in ((30, _FIRST), (27, _SECOND), (31, 1)) * 2:
+        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    return (z >> np.uint64(11)) * 2.0**-53
+
+
+def uniforms(
+    operation: str, seed: int, epoch: int, samples: Iterable[int], n: int
+) -> Float64[np.ndarray, "b n"]:
+    """Return n numbers in [0, 1) for each sample, whatever batch or process it is in."""
+    rows = [Draws(seed, epoch, sample).noise(operation, 8 * n).view("<u8") for sample in samples]
+    return (np.stack(rows) >> np.uint64(11)) * 2.0**-53
 
 
 def _inner_uniform(bits: int) -> float:

@@ -1,40 +1,58 @@
-"""All that the vectors of a set of pictures tell: scores, a map, copies, and labels that look wrong."""
+"""Everything about the vectors of a set of images: scores, a map, copies, label errors; its files."""
 
+import csv
+import io
+import json
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+import torch
+from jaxtyping import Float32, Int64
 
 from saccade import values
-from saccade.data.splits import spread
+from saccade.data.splits import evenly
 from saccade.embedding import projection, scores
-from saccade.embedding.doubts import Twin, contradicted, twins
 from saccade.embedding.embedded import Embedded
-from saccade.embedding.neighbours import INDEXES, METRICS, Neighbours, neighbours
-from saccade.embedding.projection import WAYS, Map
-from saccade.errors import check_number, check_word
-from saccade.metrics.label_errors import Doubt
+from saccade.embedding.neighbours import (
+    INDEXES,
+    METRICS,
+    Neighbours,
+    SimilarPair,
+    find_copies,
+    find_label_errors,
+    neighbours,
+)
+from saccade.embedding.projection import WAYS, Projection
+from saccade.errors import ModelError, check_number, check_word
+from saccade.files.atomic import write_text
+from saccade.files.tables import from_cell, to_cell
+from saccade.metrics.label_errors import LabelError
+from saccade.weights.formats.tensors import read_tensors, write_safetensors
+
+VECTORS, NAMES, REPORT = "features.safetensors", "pictures.csv", "report.json"
+COLUMNS = ("row", "split", "label", "picture")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
-    """Everything that decides a survey, the model and the pictures aside."""
+class EmbedSettings:
+    """Everything that decides a survey, besides the model and the images."""
 
     way: str = "tsne"
     """The map: pca, tsne or umap."""
     metric: str = "cosine"
     index: str = "exact"
     neighbours: int = 10
-    """How many neighbours of each picture are kept and vote."""
+    """How many neighbours of each image are kept and vote."""
     shots: int = 5
-    """Pictures a class that the few-shot probe learns from."""
+    """Training images per class of the few-shot probe."""
     perplexity: float = 30.0
     alike: float = 0.85
-    """The cosine from which on two pictures are suspected to be copies."""
+    """Least cosine of two images that may be copies."""
     pictures: int = 2000
-    """The most that are drawn on the map; the scores are of all."""
+    """Most images on the map; the scores are of all."""
     batch: int = 32
     workers: int = 1
     seed: int = 0
@@ -54,8 +72,8 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scores:
-    """How well the vectors part the classes, each a share of 1; NaN where there is too little to tell.
+class EmbeddingScores:
+    """How well the vectors separate the classes, from 0 to 1; NaN where there is too little data.
 
     The order of the fields is that of every table.
     """
@@ -64,42 +82,38 @@ class Scores:
     nearest: float = math.nan
     """By the one nearest neighbour."""
     pixels: float = math.nan
-    """By the neighbours of the raw pixels: what a model has to beat."""
+    """k-NN on raw pixels: what a model has to beat."""
     few_shot: float = math.nan
     linear: float = math.nan
     retrieval: float = math.nan
     """Mean average precision."""
     chance: float = math.nan
-    """What the commonest class alone would reach."""
+    """Accuracy of always answering the most frequent class."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Survey:
-    """The pictures, their neighbours, and what was found."""
+    """The images, their neighbours, and the results."""
 
-    look: Look
+    settings: EmbedSettings
     found: Embedded
     near: Neighbours
-    scores: Scores
+    scores: EmbeddingScores
     drawn: np.ndarray
-    """The rows that are on the map."""
-    map: Map
+    """The rows on the map."""
+    map: Projection
     trust: float
-    twins: list[Twin]
-    suspects: list[Doubt]
+    copies: list[SimilarPair]
+    suspects: list[LabelError]
     notes: tuple[str, ...]
 
     @property
-    def way(self) -> str:
-        """How the scores were taken, in words."""
-        return (
-            "each picture left out in turn"
-            if self.found.parted() is None
-            else "val and test pictures by train pictures"
-        )
+    def scored_by(self) -> str:
+        """How the scores were measured, in words."""
+        return "leave one out" if self.found.split() is None else "val and test images against train images"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, words and numbers; what is not known is null."""
+        """Return plain lists, words and numbers; what is unknown is null."""
         found, names = self.found, self.found.names
         classes = found.images.classes
         suspects = [
@@ -108,8 +122,8 @@ class Survey:
                 "picture": names[each.row],
                 "label": classes[found.labels[each.row]],
                 "answer": classes[each.answer],
-                "share": round(each.sure, 6),
-                "own": round(each.own, 6),
+                "share": round(each.p_answer, 6),
+                "own": round(each.p_label, 6),
             }
             for each in self.suspects
         ]
@@ -120,9 +134,9 @@ class Survey:
                 "splits": [found.splits[pair.first], found.splits[pair.second]],
                 "cosine": round(pair.cosine, 6),
             }
-            for pair in self.twins
+            for pair in self.copies
         ]
-        told = {
+        scores = {
             name: None if math.isnan(value) else value for name, value in values.to_json(self.scores).items()
         }
         return {
@@ -130,8 +144,8 @@ class Survey:
             "width": found.vectors.shape[1],
             "classes": classes if found.labelled else [],
             "unread": found.unread,
-            "scored": self.way if found.labelled else "",
-            "scores": told,
+            "scored": self.scored_by if found.labelled else "",
+            "scores": scores,
             "map": {
                 "way": self.map.way,
                 "pictures": len(self.drawn),
@@ -140,55 +154,108 @@ class Survey:
             "copies": copies,
             "suspects": suspects,
             "notes": list(self.notes),
-            "look": values.to_json(self.look),
+            "look": values.to_json(self.settings),
         }
 
 
-def survey(found: Embedded, look: Look) -> Survey:
-    """Look at vectors from all sides; `beside` adds what raw pixels would have told."""
-    near = neighbours(found.vectors, look.neighbours, metric=look.metric, index=look.index)
+def survey(found: Embedded, settings: EmbedSettings) -> Survey:
+    """Score and map vectors, find copies and label errors; `add_pixel_score` adds the baseline."""
+    near = neighbours(found.vectors, settings.neighbours, metric=settings.metric, index=settings.index)
     classes = len(np.unique(found.labels)) if found.labelled else 0
-    drawn = spread(len(found.vectors), look.pictures)
+    drawn = evenly(len(found.vectors), settings.pictures)
     chosen = found.vectors[drawn]
-    made = projection.project(chosen, look.way, look.seed, look.perplexity, look.metric)
+    made = projection.project(chosen, settings.way, settings.seed, settings.perplexity, settings.metric)
     notes = [made.note] if made.note else []
     if len(drawn) < len(found.vectors):
-        notes.append(f"the map shows {len(drawn):,} of {len(found.vectors):,} pictures, evenly chosen")
+        notes.append(f"the map shows {len(drawn):,} of {len(found.vectors):,} images, evenly spread")
     if classes == 1:
-        notes.append("all pictures have one label, so there is nothing to score")
+        notes.append("all images have the same label, so there is nothing to score")
     return Survey(
-        look=look,
+        settings=settings,
         found=found,
         near=near,
-        scores=score(found, look) if classes > 1 else Scores(),
+        scores=score(found, settings) if classes > 1 else EmbeddingScores(),
         drawn=drawn,
         map=made,
-        trust=projection.trust(chosen, made.points, metric=look.metric),
-        twins=twins(found.vectors, look.alike),
-        suspects=contradicted(near, found.labels, len(found.images.classes)) if classes > 1 else [],
+        trust=projection.trust(chosen, made.points, metric=settings.metric),
+        copies=find_copies(found.vectors, settings.alike),
+        suspects=find_label_errors(near, found.labels, len(found.images.classes)) if classes > 1 else [],
         notes=tuple(notes),
     )
 
 
-def beside(seen: Survey, pixels: Float32[np.ndarray, "n p"]) -> Survey:
-    """Score the raw pixels of the same pictures as the vectors were scored."""
+def add_pixel_score(seen: Survey, pixels: Float32[np.ndarray, "n p"]) -> Survey:
+    """Score the raw pixels of the same images in the same way as the vectors."""
     if math.isnan(seen.scores.knn):
         return seen
-    found, look = seen.found, seen.look
-    classes, parted = len(found.images.classes), found.parted()
-    told = scores.knn(pixels, found.labels, classes, look.neighbours, "euclidean", parted, look.index)
-    return replace(seen, scores=replace(seen.scores, pixels=told))
-
-
-def score(found: Embedded, look: Look) -> Scores:
-    """Score labelled vectors on pictures of other splits than train, or else each left out in turn."""
-    x, y, classes, parted = found.vectors, found.labels, len(found.images.classes), found.parted()
-    asked = y if parted is None else y[parted[1]]
-    return Scores(
-        knn=scores.knn(x, y, classes, look.neighbours, look.metric, parted, look.index),
-        nearest=scores.knn(x, y, classes, 1, look.metric, parted, look.index),
-        few_shot=scores.few_shot(x, y, classes, look.shots, look.seed, parted),
-        linear=scores.linear(x, y, classes, look.seed, parted),
-        retrieval=scores.mean_average_precision(x, y, look.metric, parted),
-        chance=float(np.bincount(asked).max() / len(asked)),
+    found, settings = seen.found, seen.settings
+    classes, split = len(found.images.classes), found.split()
+    accuracy = scores.knn(
+        pixels, found.labels, classes, settings.neighbours, "euclidean", split, settings.index
     )
+    return replace(seen, scores=replace(seen.scores, pixels=accuracy))
+
+
+def score(found: Embedded, settings: EmbedSettings) -> EmbeddingScores:
+    """Score labelled vectors on the splits other than train, or without those leave one out."""
+    x, y, classes, split = found.vectors, found.labels, len(found.images.classes), found.split()
+    queries = y if split is None else y[split[1]]
+    return EmbeddingScores(
+        knn=scores.knn(x, y, classes, settings.neighbours, settings.metric, split, settings.index),
+        nearest=scores.knn(x, y, classes, 1, settings.metric, split, settings.index),
+        few_shot=scores.few_shot(x, y, classes, settings.shots, settings.seed, split),
+        linear=scores.linear(x, y, classes, settings.seed, split),
+        retrieval=scores.mean_average_precision(x, y, settings.metric, split),
+        chance=float(np.bincount(queries).max() / len(queries)),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedVectors:
+    """Vectors read back from a folder; row i of each is the same image."""
+
+    features: Float32[np.ndarray, "n e"]
+    neighbours: Int64[np.ndarray, "n k"]
+    names: list[str]
+    labels: list[str]
+    splits: list[str]
+
+
+def write_survey(folder: Path, survey: Survey) -> None:
+    """Write vectors, names and results into an existing folder; `write_map` adds the page."""
+    found = survey.found
+    arrays = {
+        "features": torch.from_numpy(np.ascontiguousarray(found.vectors)),
+        "neighbours": torch.from_numpy(survey.near.places),
+        "distances": torch.from_numpy(survey.near.distances.astype(np.float32)),
+    }
+    write_safetensors(folder / VECTORS, arrays, {"format": "pt", "metric": survey.settings.metric})
+    made = io.StringIO()
+    rows = csv.writer(made, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for i, name in enumerate(found.names):
+        rows.writerow([i, found.splits[i], to_cell(found.label(i)), to_cell(name)])
+    write_text(folder / NAMES, made.getvalue())
+    write_text(folder / REPORT, json.dumps(survey.to_json(), indent=2, allow_nan=False) + "\n")
+
+
+def read_survey(folder: str | Path) -> SavedVectors:
+    """Read the vectors and names that `saccade embed` wrote."""
+    folder = Path(folder)
+    arrays = read_tensors(folder / VECTORS)
+    try:
+        with (folder / NAMES).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        names, labels, splits = (
+            [from_cell(row[key]) for row in rows] for key in ("picture", "label", "split")
+        )
+        saved = SavedVectors(arrays["features"].numpy(), arrays["neighbours"].numpy(), names, labels, splits)
+    except (OSError, KeyError, UnicodeDecodeError) as error:
+        raise ModelError(
+            f"{folder} does not contain what `saccade embed` writes ({error}); embed again"
+        ) from error
+    if len(saved.names) != len(saved.features):
+        raise ModelError(
+            f"{folder} has {len(saved.names)} names for {len(saved.features)} vectors; embed again"
+        )
+    return saved

@@ -1,60 +1,67 @@
-"""Words as vectors: the table that a model of text reads words in with, asked by the tools of pictures.
+"""Word vectors: the embedding table of a text model, its neighbours, its map, and a page about them.
 
-Shapes: n words, e numbers a word, v entries of the vocabulary.
+Shapes: n words, e numbers per word, v entries of the vocabulary.
 """
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
-from saccade.embedding.analogies import Near, difference, nearest, place
+from saccade.embedding.analogies import Near, difference, nearest, row_of
 from saccade.embedding.neighbours import neighbours
-from saccade.embedding.projection import Map, project
+from saccade.embedding.projection import WAYS, Projection, project
 from saccade.errors import UsageError, check_word
+from saccade.files.atomic import write_text
 from saccade.models.text.seq2seq import Seq2Seq
 from saccade.models.text.transformer import EncoderDecoder, Transformer
-from saccade.report.plots import Axes, Ink, Plot, drawable
+from saccade.report import html
+from saccade.report.html import Html, figure, joined, section, tag
+from saccade.report.plots import DARK, Axes, Ink, Plot, cells, drawable, render, save
+from saccade.text.model import TextFolder
 from saccade.text.vocabulary import Vocabulary
-from saccade.weights.load_text import Spoken
+from saccade.weights.formats.tensors import write_safetensors
 from saccade.wording import count
 
 SIDES = ("source", "target")
 DRAWN = 200
-"""Words on the map, those with the lowest numbers: byte pairs are numbered by how often they were met."""
-WAYS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
+"""Words on the map, those with the lowest numbers: byte pairs are numbered by frequency."""
+NEAR, LISTED = 5, 60
+PARTS = {"one-hot": "One-hot against embedding", "near": "Nearest words", "map": "Map"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Words:
-    """Whole words of a vocabulary and their vectors; pieces of words and marks are left out."""
+class WordVectors:
+    """Whole words of a vocabulary and their vectors, without pieces of words and special tokens."""
 
     names: list[str]
     numbers: Int64[np.ndarray, "n"]
     """Their numbers in the vocabulary."""
     vectors: Float32[np.ndarray, "n e"]
     entries: int
-    """Of the whole vocabulary: as many numbers as a one-hot vector has."""
+    """Size of the whole vocabulary, the length of a one-hot vector."""
 
     def near(self, word: str, top: int = 5) -> list[Near]:
-        """The words nearest to one, by the cosine."""
-        row = place(self._places(), word)
+        """Return the words nearest to one by cosine."""
+        row = row_of(self._rows(), word)
         return nearest(self.vectors, self.names, self.vectors[row], top, [row])
 
     def analogy(self, a: str, b: str, c: str, top: int = 5) -> list[Near]:
-        """What is to c as b is to a."""
-        rows = [place(self._places(), word) for word in (a, b, c)]
+        """Return what is to c as b is to a."""
+        rows = [row_of(self._rows(), word) for word in (a, b, c)]
         query = difference(*(self.vectors[row] for row in rows))
         return nearest(self.vectors, self.names, query, top, rows)
 
-    def _places(self) -> dict[str, int]:
+    def _rows(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.names)}
 
 
 def is_word(vocabulary: Vocabulary, text: str) -> bool:
-    """Whether an entry is a word and no piece of one: letters, with a space before them in byte pairs."""
+    """Whether an entry is a whole word: letters, with a space before them in byte pairs."""
     if vocabulary.kind == "characters":
         return bool(text.strip())
     if vocabulary.kind == "pairs" and not text.startswith(" "):
@@ -62,8 +69,8 @@ def is_word(vocabulary: Vocabulary, text: str) -> bool:
     return len(text.strip()) > 1 and text.strip().isalpha()
 
 
-def table(spoken: Spoken, side: str = "source") -> Float32[np.ndarray, "v e"]:
-    """The matrix whose rows are the words: a one-hot vector times it is the word's embedding."""
+def embedding_table(spoken: TextFolder, side: str = "source") -> Float32[np.ndarray, "v e"]:
+    """Return the matrix whose rows are the words: a one-hot vector times it is the word's embedding."""
     module: Any = spoken.module
     if isinstance(module, Seq2Seq):
         weight = (module.encoder if side == "source" else module.decoder).words.weight
@@ -74,8 +81,8 @@ def table(spoken: Spoken, side: str = "source") -> Float32[np.ndarray, "v e"]:
     return weight.detach().float().cpu().numpy()
 
 
-def words(spoken: Spoken, side: str = "source") -> Words:
-    """The words of a model of text; a translation has two languages, of which `side` chooses one."""
+def word_vectors(spoken: TextFolder, side: str = "source") -> WordVectors:
+    """Return the words of a text model; `side` chooses the language of a translator."""
     check_word("the side", side, SIDES)
     vocabulary = spoken.reads if side == "source" else spoken.vocabulary
     marks, found, seen = set(vocabulary.marks), list[int](), dict[str, int]()
@@ -85,25 +92,25 @@ def words(spoken: Spoken, side: str = "source") -> Words:
             seen[text.strip()] = number
             found.append(number)
     if not found:
-        raise UsageError("the vocabulary has pieces of words only, so there is no word to look at")
+        raise UsageError("the vocabulary contains only pieces of words; expected at least one whole word")
     numbers = np.array(found, np.int64)
-    return Words(list(seen), numbers, table(spoken, side)[numbers], len(vocabulary))
+    return WordVectors(list(seen), numbers, embedding_table(spoken, side)[numbers], len(vocabulary))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contrast:
-    """What an embedding tells of a word that a one-hot vector does not."""
+    """Cosines of words under one representation."""
 
     numbers: int
-    """How many numbers a word is."""
+    """Numbers per word."""
     alike: float
-    """The mean cosine of two different words."""
+    """Mean cosine of two different words."""
     nearest: float
-    """The mean cosine of a word and its nearest."""
+    """Mean cosine of a word and its nearest."""
 
 
-def contrast(found: Words) -> dict[str, Contrast]:
-    """One-hot vectors against the embedding; any two words are at right angles in the one."""
+def contrast(found: WordVectors) -> dict[str, Contrast]:
+    """Compare one-hot vectors, of which any two are orthogonal, with the embedding."""
     near = neighbours(found.vectors, 1)
     x = found.vectors.astype(np.float64)
     x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
@@ -117,11 +124,10 @@ def contrast(found: Words) -> dict[str, Contrast]:
     }
 
 
-def mapped(found: Words, way: str = "tsne", most: int = DRAWN) -> tuple[Map, Plot]:
-    """The first words on a plane, by name."""
+def word_map(found: WordVectors, way: str = "tsne", most: int = DRAWN) -> tuple[Projection, Plot]:
+    """Project the first words onto a plane and plot them."""
     chosen = found.vectors[:most]
     names, made = found.names[:most], project(chosen, way)
-    told = f"{WAYS[made.way]} of {count(len(names), 'word')}"
 
     def draw(axes: Axes, ink: Ink) -> None:
         x, y = made.points[:, 0], made.points[:, 1]
@@ -135,8 +141,8 @@ def mapped(found: Words, way: str = "tsne", most: int = DRAWN) -> tuple[Map, Plo
     plot = Plot(
         name="map",
         title=f"Map of the words ({WAYS[made.way]})",
-        message=f"{told}{f'; {made.note}' if made.note else ''}.",
-        note="Near words are alike to the model; distances of far groups mean little, the axes nothing.",
+        message=f"{WAYS[made.way]} of {count(len(names), 'word')}{f'; {made.note}' if made.note else ''}.",
+        note="Near words are similar to the model; distances between far groups mean little, axes nothing.",
         columns={"word": "text", "x": "number", "y": "number"},
         rows=[(name, float(x), float(y)) for name, (x, y) in zip(names, made.points, strict=True)],
         draw=draw,
@@ -148,5 +154,61 @@ def mapped(found: Words, way: str = "tsne", most: int = DRAWN) -> tuple[Map, Plo
 
 
 def one_hot(numbers: Int64[np.ndarray, "n"], entries: int) -> Float32[np.ndarray, "n v"]:
-    """Each word as a row of zeros with a single one."""
+    """Return each word as a row of zeros with a single one."""
     return torch.nn.functional.one_hot(torch.from_numpy(numbers), entries).float().numpy()
+
+
+def write_words(folder: Path, found: WordVectors, way: str, title: str) -> Path:
+    """Write features.safetensors, words.txt, report.json, map.png, map.json and words.html, the page."""
+    near = neighbours(found.vectors, NEAR)
+    _, plot = word_map(found, way)
+    light = save(plot, folder)
+    vectors = torch.from_numpy(np.ascontiguousarray(found.vectors))
+    write_safetensors(folder / "features.safetensors", {"features": vectors}, {"format": "pt"})
+    write_text(folder / "words.txt", "".join(f"{name}\n" for name in found.names))
+    report = {
+        "words": len(found.names),
+        "contrast": {name: asdict(each) for name, each in contrast(found).items()},
+        "nearest": {
+            found.names[i]: [found.names[j] for j in row] for i, row in enumerate(near.places.tolist())
+        },
+    }
+    words = json.dumps(report, ensure_ascii=False, indent=1, allow_nan=False)
+    write_text(folder / "report.json", f"{words}\n")
+    heads = {"word": "text", **{f"{i + 1}.": "text" for i in range(near.places.shape[1])}}
+    rows = [
+        (found.names[i], *(f"{found.names[j]} ({1 - d:.2f})" for j, d in zip(places, distances, strict=True)))
+        for i, (places, distances) in enumerate(
+            zip(near.places[:LISTED].tolist(), near.distances[:LISTED].tolist(), strict=True)
+        )
+    ]
+    body = joined(
+        [
+            tag("h1", title),
+            tag("p", f"{count(len(found.names), 'whole word')} of {found.entries:,} vocabulary entries."),
+            section("one-hot", PARTS["one-hot"], _contrast(found)),
+            section(
+                "near",
+                PARTS["near"],
+                html.table("nearest", "By cosine (in brackets)", list(heads), cells(heads, rows)),
+            ),
+            section("map", PARTS["map"], figure(plot, light, render(plot, DARK))),
+        ]
+    )
+    write_text(folder / "words.html", html.page(title, body, PARTS))
+    return folder / "words.html"
+
+
+def _contrast(found: WordVectors) -> Html:
+    heads = {
+        "": "text",
+        "numbers a word": "count",
+        "cosine of two words": "number",
+        "of the nearest": "number",
+    }
+    rows = [(name, each.numbers, each.alike, each.nearest) for name, each in contrast(found).items()]
+    said = (
+        "A one-hot vector says which word it is and nothing more: any two are orthogonal. Multiplied by the "
+        "model's table it becomes the embedding, in which words of similar use are near each other."
+    )
+    return joined([tag("p", said), html.table("contrast", "Mean cosines", list(heads), cells(heads, rows))])

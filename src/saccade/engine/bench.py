@@ -1,140 +1,133 @@
-"""How fast models answer on this machine: all engines in turns, because it is never quiet.
+"""Measure how fast models answer on this machine, for `saccade bench`: cells, their table and their plot.
 
-A slow moment hits all of them. What reading a picture costs is measured apart.
+All engines take turns. The cost of reading images is measured apart.
 """
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from statistics import median
+from time import perf_counter
 
 import numpy as np
 from PIL import Image
 
 from saccade.data.image.decode import decode
 from saccade.data.image.preprocess import Preprocess
-from saccade.data.pictures import Images
+from saccade.data.pictures import Pictures
+from saccade.engine.timing import Timing, race, stopwatch
 from saccade.engine.worker import Worker
 from saccade.errors import DataError
+from saccade.report.plots import Axes, Ink, Plot, drawable
+from saccade.wording import percent
 
 LEAST, MOST = 7, 300
 SIDE = 1024
-"""Of the matrices whose product tells what the machine can do at best."""
+"""Of the square matrices whose product shows the peak of the machine."""
+HEAD = ["model", "engine", "batch", "p50", "p95", "images/s", "memory", "MACs", "% of peak"]
+MARKS = "osD^vPX*"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
-    """One model on one engine with so many pictures at once."""
+class BenchCell:
+    """One model on one engine at one batch size."""
 
     model: str
     engine: str
     batch: int
     p50: float
-    """Seconds for a batch."""
+    """Seconds per batch."""
     p95: float
     rate: float
-    """Pictures a second, by the median."""
+    """Pictures per second, by the median."""
     memory: int
-    """Most bytes that the whole process has held so far."""
+    """Peak bytes of the whole process so far."""
     macs: int
     share: float
-    """Of what a large product of matrices reaches here; 0 if the multiply-accumulates are not known."""
+    """Of the machine's peak; 0 if the multiply-accumulates are unknown."""
     rounds: int
     right: float = -1.0
-    """The share of labelled pictures that were answered rightly; -1 if none were given."""
+    """Accuracy on labelled images; -1 without any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Before:
-    """Seconds for one picture before a model sees it."""
+class ReadingCost:
+    """Seconds per image before a model sees it."""
 
     decode: float
     preprocess: float
     pictures: int
     told: str
-    """Which pictures."""
+    """Which images these were."""
 
 
 def peak(seconds: float = 1.0) -> float:
-    """Multiply-accumulates a second in the best of many products of large matrices."""
+    """Return the multiply-accumulates per second in the fastest of many large matrix products."""
     a, b = np.random.default_rng(0).random((2, SIDE, SIDE), dtype=np.float32)
-    taken: list[float] = []
-    began = time.perf_counter()
-    while len(taken) < LEAST or time.perf_counter() - began < seconds:
-        start = time.perf_counter()
-        a @ b
-        taken.append(time.perf_counter() - start)
-    return SIDE**3 / min(taken)
+    (row,) = race([stopwatch(lambda: a @ b)], seconds, LEAST, most=10**6, warmup=0)
+    return SIDE**3 / min(row)
 
 
-def before(preprocess: Preprocess, pictures: Sequence[bytes], told: str) -> Before:
-    """What reading and fitting pictures costs, one after another; those that cannot be read are left out."""
+def reading_cost(preprocess: Preprocess, pictures: Sequence[bytes], told: str) -> ReadingCost:
+    """Measure decoding and preprocessing, one image after another; skip unreadable ones."""
     decoding, fitting = [], []
     for data in pictures:
-        start = time.perf_counter()
+        start = perf_counter()
         try:
             picture = decode(data)
         except DataError:
             continue
-        middle = time.perf_counter()
+        middle = perf_counter()
         preprocess(picture)
         decoding.append(middle - start)
-        fitting.append(time.perf_counter() - middle)
+        fitting.append(perf_counter() - middle)
     if not decoding:
-        raise DataError("none of the pictures could be read; expected one or more to be measured on")
-    return Before(decode=median(decoding), preprocess=median(fitting), pictures=len(decoding), told=told)
+        raise DataError("none of the images could be read; expected at least one to measure with")
+    return ReadingCost(decode=median(decoding), preprocess=median(fitting), pictures=len(decoding), told=told)
 
 
 def photograph(height: int = 375, width: int = 500) -> bytes:
-    """A JPEG as large as ImageNet's are on average, of blurred noise: for whoever gives no picture."""
+    """Return a JPEG of blurred noise, the average size of ImageNet's, for a bench without data."""
     noise = np.random.default_rng(0).integers(0, 256, (height // 8, width // 8, 3)).astype(np.uint8)
     file = BytesIO()
     Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
     return file.getvalue()
 
 
-def cells(workers: Sequence[Worker], batches: Sequence[int], seconds: float, most: float) -> list[Cell]:
-    """Measure all workers, in turns; `most` is what `peak` gave."""
+def measure(
+    workers: Sequence[Worker], batches: Sequence[int], seconds: float, most: float
+) -> list[BenchCell]:
+    """Measure all workers in turns, at each batch size; `most` is what `peak` returned."""
     made = []
     for batch in batches:
-        taken: list[list[float]] = [[] for _ in workers]
-        held = [0] * len(workers)
-        for worker in workers:
-            worker.time(batch)
-        began = time.perf_counter()
-        for number in range(MOST):
-            if number >= LEAST and time.perf_counter() - began > seconds * len(workers):
-                break
-            for i in range(len(workers)) if number % 2 else reversed(range(len(workers))):
-                spent, held[i] = workers[i].time(batch)
-                taken[i].append(spent)
+        clocks = [partial(worker.time, batch) for worker in workers]
+        rows = race(clocks, seconds * len(workers), LEAST, MOST, warmup=1)
         made += [
-            _cell(worker, batch, sorted(row), size, most)
-            for worker, row, size in zip(workers, taken, held, strict=True)
+            _cell(worker, batch, Timing.of(row), most) for worker, row in zip(workers, rows, strict=True)
         ]
     return made
 
 
-def _cell(worker: Worker, batch: int, taken: list[float], memory: int, most: float) -> Cell:
-    middle, rate = median(taken), batch / median(taken)
-    return Cell(
+def _cell(worker: Worker, batch: int, timing: Timing, most: float) -> BenchCell:
+    rate = batch / timing.median
+    return BenchCell(
         model=worker.subject.name,
         engine=worker.engine,
         batch=batch,
-        p50=middle,
-        p95=taken[min(len(taken) - 1, int(0.95 * len(taken)))],
+        p50=timing.median,
+        p95=timing.p95,
         rate=rate,
-        memory=memory,
+        memory=worker.memory,
         macs=worker.subject.macs,
         share=worker.subject.macs * rate / most,
-        rounds=len(taken),
+        rounds=timing.rounds,
     )
 
 
-def scored(workers: Sequence[Worker], images: Images, batch: int = 16) -> list[float]:
-    """The share of labelled pictures that each worker answers rightly; each is read once for all of them."""
+def accuracies(workers: Sequence[Worker], images: Pictures, batch: int = 16) -> list[float]:
+    """Return each worker's accuracy on labelled images; read every image once for all of them."""
     known = [images.relabel(worker.subject.labels).labels for worker in workers]
     right, seen = [0] * len(workers), 0
     for first in range(0, len(images), batch):
@@ -145,17 +138,101 @@ def scored(workers: Sequence[Worker], images: Images, batch: int = 16) -> list[f
                 numbers.append(i)
         if not sources:
             continue
-        made: dict[str, np.ndarray] = {}
+        inputs: dict[str, np.ndarray] = {}
         for i, worker in enumerate(workers):
-            key = repr(worker.subject.preprocess)
             if worker.subject.takes == "bytes":
                 answers = np.concatenate([worker.answer(np.asarray(source)[None]) for source in sources])
             else:
-                if key not in made:
-                    made[key] = worker.subject.preprocess.batch(sources)
-                answers = worker.answer(made[key])
+                key = repr(worker.subject.preprocess)
+                if key not in inputs:
+                    inputs[key] = worker.subject.preprocess.batch(sources)
+                answers = worker.answer(inputs[key])
             right[i] += int((answers == known[i][numbers]).sum())
         seen += len(numbers)
     if not seen:
-        raise DataError("no picture could be read; expected one or more to be scored on")
+        raise DataError("none of the images could be read; expected at least one to score on")
     return [hits / seen for hits in right]
+
+
+def table_rows(cells: Sequence[BenchCell]) -> list[list[str]]:
+    """Return the header and one row per cell, with the accuracy where it was measured."""
+    scored = any(cell.right >= 0 for cell in cells)
+    return [[*HEAD, *(["accuracy"] if scored else [])], *(_row(cell, scored) for cell in cells)]
+
+
+def _row(cell: BenchCell, scored: bool) -> list[str]:
+    line = [
+        cell.model,
+        cell.engine,
+        f"{cell.batch}",
+        f"{1e3 * cell.p50:.2f} ms",
+        f"{1e3 * cell.p95:.2f} ms",
+        f"{cell.rate:.1f}",
+        f"{cell.memory / 2**20:,.0f} MiB",
+        f"{cell.macs / 1e6:,.0f} M" if cell.macs else "",
+        f"{cell.share:.0%}" if cell.macs else "",
+    ]
+    return [*line, *([f"{cell.right:.2%}" if cell.right >= 0 else ""] if scored else [])]
+
+
+def reading_line(cost: ReadingCost) -> str:
+    """Return the cost of reading images as one line."""
+    return (
+        f"before the model, per image ({cost.told}): decoding {1e3 * cost.decode:.2f} ms, "
+        f"preprocessing {1e3 * cost.preprocess:.2f} ms"
+    )
+
+
+def plot(cells: Sequence[BenchCell], pictures: int) -> Plot:
+    """Plot accuracy against images per second: each model on each engine at its fastest batch size."""
+    best: dict[tuple[str, str], BenchCell] = {}
+    for cell in cells:
+        key = cell.model, cell.engine
+        if cell.right >= 0 and (key not in best or cell.rate > best[key].rate):
+            best[key] = cell
+    points = list(best.values())
+    first, fastest = max(points, key=lambda cell: cell.right), max(points, key=lambda cell: cell.rate)
+    message = (
+        f"{first.model} on {first.engine} is the most accurate, {percent(first.right)} on {pictures:,} "
+        f"images, at {first.rate:.1f} images/s; {fastest.model} on {fastest.engine} is the fastest, "
+        f"{fastest.rate:.1f} images/s, with an accuracy of {percent(fastest.right)}."
+    )
+    return Plot(
+        name="accuracy-by-speed",
+        title="Accuracy against speed",
+        message=message,
+        note="Each model on each engine at its fastest batch size; up and to the right is better.",
+        columns={
+            "model": "text",
+            "engine": "text",
+            "batch": "count",
+            "images/s": "number",
+            "accuracy": "percent",
+        },
+        rows=[(cell.model, cell.engine, cell.batch, cell.rate, cell.right) for cell in points],
+        draw=lambda axes, ink: _draw(axes, ink, points),
+    )
+
+
+def _draw(axes: Axes, ink: Ink, points: Sequence[BenchCell]) -> None:
+    """Draw a colour per model and a shape per engine; points lie close, so names go into the legend."""
+    from matplotlib import colormaps
+    from matplotlib.ticker import PercentFormatter
+
+    models = list(dict.fromkeys(cell.model for cell in points))
+    engines = list(dict.fromkeys(cell.engine for cell in points))
+    colours = [ink.first, ink.second, *(colormaps["Dark2"](i) for i in range(8))]
+    for cell in points:
+        number = models.index(cell.model)
+        mark = MARKS[engines.index(cell.engine) % len(MARKS)]
+        name = drawable(cell.model.rstrip("/").rsplit("/", 1)[-1], f"model {number + 1}")
+        style = {"color": colours[number % len(colours)], "markersize": 8, "alpha": 0.85}
+        axes.plot([cell.rate], [cell.right], mark, label=f"{name}, {cell.engine}", **style)
+    right = [cell.right for cell in points]
+    room = max(0.01, 0.15 * (max(right) - min(right)))
+    axes.set_ylim(max(0.0, min(right) - room), min(1.0, max(right)) + room)
+    axes.set_xlim(0, 1.08 * max(cell.rate for cell in points))
+    axes.set_xlabel("images per second")
+    axes.set_ylabel("accuracy")
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))

@@ -1,8 +1,9 @@
-"""What every engine is: something that turns a batch of pictures into logits.
+"""The protocol of an engine: a batch of images in, outputs by name out.
 
-Shapes: b batch, c channels, height and width in pixels.
+Shapes: b batch, height and width in pixels.
 """
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -10,39 +11,54 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from saccade.errors import UsageError, check_word
+from saccade.files.paths import shown
 from saccade.shapes import Float32
 
 Pixels = Float32[np.ndarray, "b 3 height width"]
-"""Pictures as `Preprocess` gives them."""
+"""Images as `Preprocess` gives them."""
 Logits = Float32[np.ndarray, "b classes"]
+Arrays = dict[str, np.ndarray]
+"""Outputs of a model by name, batch first."""
+LOGITS = "logits"
+"""The output of a classifier."""
 
-PACKAGES = {"eager": "torch", "compiled": "torch", "onnx": "onnxruntime", "openvino": "openvino"}
+PACKAGES = {"eager": "torch", "onnx": "onnxruntime", "openvino": "openvino"}
 """Each engine and the package that it runs on."""
 NAMES = tuple(PACKAGES)
 EXTRAS = ("onnx", "openvino")
-"""Those that come with an extra of the same name; torch is there anyway."""
+"""Engines that are installed as an extra of the same name."""
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """A model ready to answer, whoever computes it."""
+    """A model ready to answer."""
 
     name: str
     """One of `NAMES`."""
 
+    def arrays(self, pixels: Pixels) -> Arrays:
+        """Return all outputs for a batch of any length, of any size that the model accepts."""
+        ...
+
     def run(self, pixels: Pixels) -> Logits:
-        """The logits of a batch of any length and of any size that the model can take."""
+        """Return the logits of such a batch."""
         ...
 
 
 def installed(name: str) -> bool:
-    """Can this engine run here?"""
+    """Return whether an engine can run here."""
     check_word("the engine", name, NAMES)
     return find_spec(PACKAGES[name]) is not None
 
 
+def available() -> int:
+    """The processors that this process may use."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdigit() and int(wanted) else len(os.sched_getaffinity(0))
+
+
 def release(name: str) -> str | None:
-    """The version of the package that an engine runs on; None if it is not installed."""
+    """Return the version of the package that an engine runs on; None if it is not installed."""
     package, spec = PACKAGES[name], find_spec(PACKAGES[name])
     if spec is None or spec.origin is None:
         return None
@@ -51,23 +67,29 @@ def release(name: str) -> str | None:
 
 
 def check_installed(name: str) -> None:
-    """Refuse an engine that is not there, with the command that brings it."""
+    """Refuse an engine that is not installed, with the command that installs it."""
     if not installed(name):
         here = ", ".join(known for known in NAMES if installed(known))
-        brought = f"'saccade[{name}]'" if name in EXTRAS else PACKAGES[name]
+        needed = f"'saccade[{name}]'" if name in EXTRAS else PACKAGES[name]
         raise UsageError(
             f"the engine {name} needs the package {PACKAGES[name]}, which is not installed; "
-            f"run `pip install {brought}`{f', or choose one of {here}' if here else ''}"
+            f"run `pip install {needed}`{f', or choose one of {here}' if here else ''}"
         )
 
 
 def brief(error: Exception) -> str:
-    """The first line of a long message; each engine has its own kinds of failing."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+    """Return the first informative line of a long message; each engine has its own exceptions."""
+    lines = [line for line in str(error).strip().splitlines() if not line.startswith("Exception from")]
+    return shown(lines[0]) if lines else type(error).__name__
 
 
 def softmax(logits: Float32[np.ndarray, "b classes"]) -> Float32[np.ndarray, "b classes"]:
-    """Logits to probabilities, without torch."""
-    shifted: Any = np.exp(logits - logits.max(-1, keepdims=True))
-    return shifted / shifted.sum(-1, keepdims=True)
+    """Return probabilities, without torch."""
+    with np.errstate(all="ignore"):  # what is not finite stays so; the caller reports it
+        shifted: Any = np.exp(logits - logits.max(-1, keepdims=True))
+        return shifted / shifted.sum(-1, keepdims=True)
+
+
+def distance(found: np.ndarray, expected: np.ndarray) -> float:
+    """Return the distance of two answers as a share of the expected one's length."""
+    return float(np.linalg.norm(found - expected)) / max(float(np.linalg.norm(expected)), 1e-6)

@@ -1,11 +1,12 @@
-"""Matrix products of a graph in int8, calibrated on the user's pictures.
+"""Turn matrix products of a graph into int8, calibrated on the user's images.
 
 Weights are rounded per output channel to 7 bits: without VNNI, a processor adds pairs of products of u8 and
-s8 in 16 bits, where 8 bits would saturate. Activations are rounded as they come, each batch by its own range;
-the few channels that reach much further than the others are first shrunk, and their weights grown, by factors
-measured on the pictures (Xiao et al. 2023, SmoothQuant, Eq. 4), each product by those that suit it best; a
-product that no factors help stays in float32. Where a LayerNorm comes before, its own weights take the
-factors. The first and the last product, from pixels and to classes, stay as they are.
+s8 in 16 bits, where 8 bits would saturate. Activations are rounded as they come, each batch by its own range.
+The few channels that reach much further than the others are first shrunk, and their weights grown, by factors
+measured on the images (Xiao et al. 2023, SmoothQuant, Eq. 4); a product that stays inexact stays in float32.
+The first and the last product, from pixels and to classes, stay as they are.
+
+Shapes: t tokens, k channels that a product reads, n channels that it gives.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,23 +19,98 @@ import onnx
 from jaxtyping import Float
 from onnx import TensorProto, helper, numpy_helper
 
-from saccade.engine.rounding import Rounded, compensated, even, losses
 from saccade.errors import UsageError
+from saccade.libraries import import_runtime
 
+LEVELS = 63
+"""The largest integer of a weight: 7 bits with a sign."""
+SKIPPED = 2
+"""Estimate the rounding error on every second token; take the range from all of them."""
+DAMP, BLOCK = 0.01, 32
+"""Of GPTQ: the damping that keeps the inverse small, and the channels rounded at once."""
 ALPHAS = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""How much of the reach of an activation its weights may take over (0 none, 1 all)."""
+"""How much of an activation's reach its weights may take over (0 none, 1 all)."""
 TOKENS = 8192
-"""Products of channels are learnt of so many tokens or more; of all of many pictures, they would take longer
-than the model itself."""
+"""Estimate products of channels on about this many tokens; on all of them it takes longer than the model."""
 LIMITS = (0.05, 0.03, 0.025, 0.02, 0.017)
-"""A product that rounding would change by more than this share stays in float32; the first limit that keeps
-the answers is taken."""
+"""A product that rounding changes by more than this share stays in float32; the first limit that keeps the
+answers is taken."""
 NOISE = 0.045
-"""How far the logits of the user's pictures may move, as a share of their spread (root mean squares)."""
+"""How far the logits of the user's images may move, as a share of their spread (root mean squares)."""
+_Weights = Float[np.ndarray, "k n"]
+_Scale = Float[np.ndarray, "n"]
+Rounded = tuple[np.ndarray, np.ndarray]
+"""Integers, and a factor per output channel."""
+
+
+def smoothing(reach: Float[np.ndarray, "k"], weight: _Weights, alpha: float) -> Float[np.ndarray, "k"]:
+    """Return SmoothQuant's factors (Xiao et al. 2023, Eq. 4), with a geometric mean of 1."""
+    factor = np.maximum(reach, 1e-5) ** alpha / np.maximum(np.abs(weight).max(1), 1e-5) ** (1 - alpha)
+    return (factor / np.exp(np.log(factor).mean())).astype(np.float32)
+
+
+def round_weights(weight: _Weights) -> tuple[np.ndarray, _Scale]:
+    """Return integers of 7 bits and the factor of each output channel."""
+    scale = np.maximum(np.abs(weight).max(0), 1e-12) / LEVELS
+    return np.rint(weight / scale).clip(-LEVELS, LEVELS).astype(np.int8), scale.astype(np.float32)
+
+
+def losses(x: Float[np.ndarray, "t k"], weight: _Weights, factors: Sequence[np.ndarray]) -> list[float]:
+    """Return the error of the product in int8, as an engine will compute it, for each set of factors."""
+    reach = np.stack([x.min(0), x.max(0)])
+    x = np.ascontiguousarray(x[::SKIPPED])
+    exact = x @ weight
+    # token by token: a few tokens with huge activations (Sun et al. 2024) would hide what all others lose
+    lengths = np.maximum(np.linalg.norm(exact, axis=1), 1e-12)
+    found = []
+    for factor in factors:
+        low, high = min(float((reach / factor).min()), 0.0), max(float((reach / factor).max()), 0.0)
+        step = max((high - low) / 255, 1e-12)
+        seen = x / (factor * np.float32(step))
+        np.rint(seen, out=seen)
+        seen = seen.clip(round(low / step), round(low / step) + 255, out=seen)
+        whole, scale = round_weights(weight * factor[:, None])
+        made = (seen @ whole.astype(np.float32)) * (scale * np.float32(step))
+        found.append(float(np.mean(np.linalg.norm(made - exact, axis=1) / lengths)))
+    return found
+
+
+def inverse(upper: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
+    """Invert a triangular matrix by halves: a few large products instead of many small steps."""
+    half = len(upper) // 2
+    if half < BLOCK:
+        return np.linalg.inv(upper)
+    made = np.zeros_like(upper)
+    made[:half, :half], made[half:, half:] = inverse(upper[:half, :half]), inverse(upper[half:, half:])
+    made[:half, half:] = -(made[:half, :half] @ (upper[:half, half:] @ made[half:, half:]))
+    return made
+
+
+def compensate(weight: _Weights, pairs: Float[np.ndarray, "k k"]) -> tuple[np.ndarray, _Scale]:
+    """Round as `round_weights`, but let later channels make up for what rounding the earlier ones changes.
+
+    Frantar et al. 2023 (GPTQ), Eq. 2 with the Cholesky factor of their section 3.3, in blocks. The factor of
+    an inverse is the inverse of the matrix's own factor, with the channels taken backwards.
+    """
+    _, scale = round_weights(weight)
+    left, count = weight.astype(np.float32), len(weight)
+    damp = DAMP * np.trace(pairs) / count + 1e-12
+    damped = pairs.astype(np.float64) + damp * np.eye(count)
+    upper = inverse(np.linalg.cholesky(damped[::-1, ::-1])[::-1, ::-1]).astype(np.float32)
+    whole = np.zeros(weight.shape, dtype=np.int8)
+    for start in range(0, count, BLOCK):
+        end = min(start + BLOCK, count)
+        errors = np.zeros((end - start, weight.shape[1]), dtype=np.float32)
+        for i in range(start, end):
+            whole[i] = np.rint(left[i] / scale).clip(-LEVELS, LEVELS)
+            errors[i - start] = (left[i] - whole[i] * scale) / upper[i, i]
+            left[i + 1 : end] -= np.outer(upper[i, i + 1 : end], errors[i - start])
+        left[end:] -= upper[start:end, end:].T @ errors  # once per block, as one large product
+    return whole, scale
 
 
 class Surgery:
-    """A graph that can be changed in place."""
+    """A graph under change; nodes are inserted and removed only by `close`, so positions stay valid."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model, self.graph = model, model.graph
@@ -48,7 +124,7 @@ class Surgery:
         self.gone: set[str] = set()
 
     def products(self) -> dict[str, list[onnx.NodeProto]]:
-        """The products with weights by the activation that they read; not the first, not the last."""
+        """Return the products with weights, except the first and the last, by the activation they read."""
         found = [n for n in self.graph.node if n.op_type == "MatMul" and n.input[1] in self.weights]
         groups: dict[str, list[onnx.NodeProto]] = {}
         for node in found[1:-1]:
@@ -57,11 +133,11 @@ class Surgery:
         return groups
 
     def array(self, name: str) -> np.ndarray:
-        """A weight."""
+        """Return a weight."""
         return numpy_helper.to_array(self.weights[name])
 
     def put(self, name: str, value: np.ndarray) -> str:
-        """Set a weight, or add one."""
+        """Set or add a weight."""
         made = numpy_helper.from_array(np.ascontiguousarray(value), name)
         if name in self.weights:
             self.weights[name].CopyFrom(made)
@@ -71,11 +147,11 @@ class Surgery:
         return name
 
     def before(self, node: onnx.NodeProto, *made: onnx.NodeProto) -> None:
-        """Put operations in front of another, when all is done."""
+        """Insert operations in front of another when the surgery is closed."""
         self.ahead.setdefault(node.name, []).extend(made)
 
     def close(self) -> None:
-        """Put in and take out what was asked for, and forget weights that nobody reads any more."""
+        """Insert and remove nodes, and drop weights that nobody reads any more."""
         nodes: list[onnx.NodeProto] = []
         for node in self.graph.node:
             nodes += self.ahead.get(node.name, [])
@@ -84,6 +160,7 @@ class Surgery:
         weights = [each for each in self.graph.initializer if each.name in used]
         whole: list[tuple[Any, list[Any]]] = [(self.graph.node, nodes), (self.graph.initializer, weights)]
         for field, kept in whole:
+            # clearing a protobuf field frees its messages, so copy those that stay first
             copies = [type(each)() for each in kept]
             for copy, each in zip(copies, kept, strict=True):
                 copy.CopyFrom(each)
@@ -92,8 +169,7 @@ class Surgery:
 
 
 def _session(model: onnx.ModelProto) -> Any:
-    import onnxruntime
-
+    onnxruntime: Any = import_runtime("onnxruntime")
     options: Any = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(
@@ -103,8 +179,8 @@ def _session(model: onnx.ModelProto) -> Any:
 
 def activations(
     model: onnx.ModelProto, names: Sequence[str], batches: Sequence[np.ndarray]
-) -> Iterator[dict[str, Float[np.ndarray, "n k"]]]:
-    """What some products read, token by token, batch by batch."""
+) -> Iterator[dict[str, Float[np.ndarray, "t k"]]]:
+    """Yield what some products read, token by token, for each batch."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     for name in names:
@@ -117,21 +193,21 @@ def activations(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoundingPlan:
     """How one activation is rounded."""
 
     factor: Float[np.ndarray, "k"]
-    """By which its channels are divided before."""
+    """Its channels are divided by these first."""
     error: float
-    """What the rounding costs: the difference of the products as a share of their size."""
+    """The difference that rounding makes to the products, as a share of their size."""
     mean: Float[np.ndarray, "k"]
-    """Of its channels, over all pictures."""
+    """Of its channels, over all images."""
     pairs: Float[np.ndarray, "k k"]
-    """Mean products of its channels, each token as long as any other."""
+    """Mean products of its channels, with every token scaled to length 1."""
 
 
-def plans(work: Surgery, batches: Sequence[np.ndarray]) -> dict[str, Plan]:
-    """For each activation the factors that cost the least, on the user's pictures."""
+def plan_rounding(work: Surgery, batches: Sequence[np.ndarray]) -> dict[str, RoundingPlan]:
+    """Return the cheapest factors for each activation, measured on the user's images."""
     groups = work.products()
     reach: dict[str, np.ndarray] = {}
     sample: dict[str, np.ndarray] = {}
@@ -146,20 +222,23 @@ def plans(work: Surgery, batches: Sequence[np.ndarray]) -> dict[str, Plan]:
             total[name] = total.get(name, 0) + x.mean(0) / len(small)
             some = x[:: max(1, len(x) * len(small) // TOKENS)]
             alike = some / np.maximum(np.linalg.norm(some, axis=1, keepdims=True), 1e-6)
-            # of one array with itself: numpy then computes half of it
+            # an array times itself: numpy then computes only half of it
             pairs[name] = pairs.get(name, 0) + alike.T @ alike / (len(alike) * len(small))
-    made: dict[str, Plan] = {}
+    made: dict[str, RoundingPlan] = {}
     for name, nodes in groups.items():
         weight = np.concatenate([work.array(node.input[1]) for node in nodes], axis=1)
-        tried = [even(reach[name], weight, alpha) for alpha in ALPHAS]
+        tried = [smoothing(reach[name], weight, alpha) for alpha in ALPHAS]
         errors = losses(sample[name], weight, tried)
         best = int(np.argmin(errors))
-        made[name] = Plan(tried[best], errors[best], total[name], pairs[name])
+        made[name] = RoundingPlan(tried[best], errors[best], total[name], pairs[name])
     return made
 
 
-def smooth(work: Surgery, chosen: Mapping[str, Plan]) -> None:
-    """Move the reach of activations into the weights that read them; the answers stay as they were."""
+def smooth(work: Surgery, chosen: Mapping[str, RoundingPlan]) -> None:
+    """Move the reach of activations into the weights that read them; the answers stay the same.
+
+    Afterwards each chosen activation x is x / factor, and its weights are factor times larger.
+    """
     for name, nodes in work.products().items():
         if name not in chosen:
             continue
@@ -169,10 +248,11 @@ def smooth(work: Surgery, chosen: Mapping[str, Plan]) -> None:
         maker = work.makers.get(name)
         alone = len(work.readers[name]) == len(nodes)
         if maker is not None and maker.op_type == "LayerNormalization" and alone:
-            for place in (1, 2):
-                shared = len(work.readers[maker.input[place]]) > 1
-                told = f"{maker.input[place]}_{maker.name}" if shared else maker.input[place]
-                maker.input[place] = work.put(told, work.array(maker.input[place]) / factor)
+            # the norm's own weight and bias divide for free, if nobody else reads its result
+            for i in (1, 2):
+                shared = len(work.readers[maker.input[i]]) > 1
+                own = f"{maker.input[i]}_{maker.name}" if shared else maker.input[i]
+                maker.input[i] = work.put(own, work.array(maker.input[i]) / factor)
         else:
             shrink = work.put(f"{name}_shrink", 1 / factor)
             work.before(nodes[0], helper.make_node("Mul", [name, shrink], [f"{name}_even"], f"{name}_even"))
@@ -181,18 +261,23 @@ def smooth(work: Surgery, chosen: Mapping[str, Plan]) -> None:
     work.close()
 
 
-def mend(work: Surgery, node: onnx.NodeProto, shift: Float[np.ndarray, "n"]) -> None:
-    """Take what rounding adds to a product on average off its bias (Nagel et al. 2019, section 4.2)."""
+def correct_bias(work: Surgery, node: onnx.NodeProto, shift: Float[np.ndarray, "n"]) -> None:
+    """Subtract what rounding adds to a product on average from its bias (Nagel et al. 2019, section 4.2)."""
     readers = work.readers.get(node.output[0], [])
     if len(readers) == 1 and readers[0].op_type == "Add" and readers[0].input[1] in work.weights:
         bias = readers[0].input[1]
+        # a weight of its own: equal biases are drawn once and may be shared
         readers[0].input[1] = work.put(f"{bias}_{node.name}", work.array(bias) - shift.astype(np.float32))
 
 
-def products_in_int8(work: Surgery, chosen: Mapping[str, Plan], done: dict[str, Rounded]) -> None:
-    """Replace each chosen product by one of whole numbers; `done` remembers weights rounded before."""
+def quantize_products(work: Surgery, chosen: Mapping[str, RoundingPlan], done: dict[str, Rounded]) -> None:
+    """Replace each chosen product by one of integers; `done` remembers weights that were rounded before.
+
+    A MatMul becomes, with one DynamicQuantizeLinear per activation for all products that read it:
+    x -> (u8, scale, zero); MatMulInteger(u8, s8, zero) -> i32 -> float32, times scale and weight factor.
+    """
     for name, nodes in work.products().items():
-        plan = chosen.get(name.removesuffix("_even"))
+        plan = chosen.get(name.removesuffix("_even"))  # `smooth` may have renamed the activation
         if plan is None:
             continue
         whole, scale, zero = f"{name}_u8", f"{name}_scale", f"{name}_zero"
@@ -200,13 +285,14 @@ def products_in_int8(work: Surgery, chosen: Mapping[str, Plan], done: dict[str, 
             nodes[0],
             helper.make_node("DynamicQuantizeLinear", [name], [whole, scale, zero], f"{name}_quantize"),
         )
-        _round(work, nodes, plan, done)
+        _round_group(work, nodes, plan, done)
         for node in nodes:
             weight, y = node.input[1], node.output[0]
             whole_weight, factor = done[weight]
-            mend(work, node, plan.mean / plan.factor @ (whole_weight * factor - work.array(weight)))
+            correct_bias(work, node, plan.mean / plan.factor @ (whole_weight * factor - work.array(weight)))
             work.put(f"{weight}_s8", whole_weight)
             work.put(f"{weight}_factor", factor)
+            # the last node keeps the product's output name, so its readers need no change
             work.before(
                 node,
                 helper.make_node("MatMulInteger", [whole, f"{weight}_s8", zero], [f"{y}_i32"], f"{y}_i32"),
@@ -218,13 +304,15 @@ def products_in_int8(work: Surgery, chosen: Mapping[str, Plan], done: dict[str, 
     work.close()
 
 
-def _round(work: Surgery, nodes: Sequence[onnx.NodeProto], plan: Plan, done: dict[str, Rounded]) -> None:
-    """Round the weights of products that read the same, side by side, unless it was done before."""
+def _round_group(
+    work: Surgery, nodes: Sequence[onnx.NodeProto], plan: RoundingPlan, done: dict[str, Rounded]
+) -> None:
+    """Round the weights of all products that read one activation side by side, unless done before."""
     names = [node.input[1] for node in nodes]
     if all(name in done for name in names):
         return
     parts = [work.array(name) for name in names]
-    whole, scale = compensated(np.concatenate(parts, 1), plan.pairs / np.outer(plan.factor, plan.factor))
+    whole, scale = compensate(np.concatenate(parts, 1), plan.pairs / np.outer(plan.factor, plan.factor))
     ends = np.cumsum([part.shape[1] for part in parts])[:-1]
     done |= zip(names, zip(np.split(whole, ends, 1), np.split(scale, ends), strict=True), strict=True)
 
@@ -232,37 +320,44 @@ def _round(work: Surgery, nodes: Sequence[onnx.NodeProto], plan: Plan, done: dic
 def quantize(path: Path, batches: Sequence[np.ndarray]) -> None:
     """Rewrite an ONNX file of ours with its products in int8."""
     if not batches:
-        raise UsageError("int8 needs pictures to calibrate on; give them with --data")
+        raise UsageError("int8 needs images to calibrate on; give them with --data")
     model = onnx.load(path)
     work = Surgery(model)
     if not work.products():
         raise UsageError("this model has no matrix product to round; export it without --int8")
-    apart = len(batches) // 4  # the limit is chosen on pictures that the factors have not seen
+    apart = len(batches) // 4  # the limit is chosen on images that the factors have not seen
     some = batches[len(batches) - max(apart, 1) :]
-    found = plans(work, batches[: len(batches) - apart])
-    expected, done = _answers(model, some), dict[str, Rounded]()
-    tried: dict[str, Plan] | None = None
+    found = plan_rounding(work, batches[: len(batches) - apart])
+    expected, done = _outputs(model, some), dict[str, Rounded]()
+    tried: dict[str, RoundingPlan] | None = None
     for limit in LIMITS:
         chosen = {name: plan for name, plan in found.items() if plan.error <= limit}
         if tried is not None and len(chosen) == len(tried):
             continue
-        tried, made = chosen, rounded(model, chosen, done)
-        noise = float(np.sqrt(np.mean((_answers(made, some) - expected) ** 2)) / max(expected.std(), 1e-9))
+        tried, made = chosen, quantized_copy(model, chosen, done)
+        noise = max(
+            float(np.sqrt(np.mean((here - there) ** 2)) / max(there.std(), 1e-9))
+            for here, there in zip(_outputs(made, some), expected, strict=True)
+        )
         if noise <= NOISE:
             break
     onnx.save(made, path)
 
 
-def rounded(model: onnx.ModelProto, chosen: Mapping[str, Plan], done: dict[str, Rounded]) -> onnx.ModelProto:
-    """A copy of a graph with the chosen products in int8."""
+def quantized_copy(
+    model: onnx.ModelProto, chosen: Mapping[str, RoundingPlan], done: dict[str, Rounded]
+) -> onnx.ModelProto:
+    """Return a copy of a graph with the chosen products in int8."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     smooth(Surgery(made), chosen)
-    products_in_int8(Surgery(made), chosen, done)
+    quantize_products(Surgery(made), chosen, done)
     return made
 
 
-def _answers(model: onnx.ModelProto, batches: Sequence[np.ndarray]) -> Float[np.ndarray, "b classes"]:
+def _outputs(model: onnx.ModelProto, batches: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return each output of a graph over all batches."""
     session = _session(model)
     takes = session.get_inputs()[0].name
-    return np.concatenate([session.run(None, {takes: batch})[0] for batch in batches])
+    found = [session.run(None, {takes: batch}) for batch in batches]
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]

@@ -1,50 +1,70 @@
-"""The model on ONNX Runtime, without torch."""
+"""A model on ONNX Runtime, without torch."""
 
-import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from saccade.engine.engine import Logits, brief, check_installed
-from saccade.errors import ModelError
+from saccade.engine.engine import LOGITS, Arrays, Logits, available, check_installed
+from saccade.engine.graph.examine import examine
+from saccade.engine.native import bounded, check_ends, check_outputs
+from saccade.files.paths import shown
+from saccade.libraries import import_runtime
 
 
 class Onnx:
     """A graph of ours on ONNX Runtime.
 
     Args:
-        fuse: let it rewrite the graph, which int8 needs; a float32 graph is drawn as it should run, and to
-            look for more would double the time to load it.
+        fuse: Let it rewrite the graph, which int8 needs; a float32 graph is drawn as it should run, and
+            looking for more doubles the time to load it.
+        digest: The expected digest of the file; empty to skip the check.
+        classes: How many the logits must have; 0 if unknown.
+        outputs: The names that the graph's outputs must have.
     """
 
     name = "onnx"
 
-    def __init__(self, graph: Path, threads: int | None = None, fuse: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Path,
+        threads: int | None = None,
+        fuse: bool = False,
+        digest: str = "",
+        classes: int = 0,
+        outputs: Sequence[str] = (LOGITS,),
+    ) -> None:
         check_installed("onnx")
-        import onnxruntime
-
+        onnxruntime: Any = import_runtime("onnxruntime")
+        onnxruntime.set_default_logger_severity(4)
         options: Any = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or available()
         # threads that wait awake between two operations save a third of the time, and end with the batch
         options.add_session_config_entry("session.force_spinning_stop", "1")
         if not fuse:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4  # what goes wrong is raised as well
-        try:
-            self.session: Any = onnxruntime.InferenceSession(
-                os.fspath(graph), options, providers=["CPUExecutionProvider"]
+        options.log_severity_level = 4  # failures are raised as well
+        self.where, self.classes, self._options = shown(graph), classes, onnxruntime.RunOptions
+        with examine(graph, digest) as (path,):
+            self.session: Any = bounded(
+                lambda: onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]),
+                f"ONNX Runtime cannot read {self.where}",
             )
-        except Exception as error:  # its own classes have no common parent but this
-            raise ModelError(f"ONNX Runtime cannot read {graph} ({brief(error)}); export it again") from error
-        self.takes = self.session.get_inputs()[0].name
+        takes, gives = self.session.get_inputs(), [each.name for each in self.session.get_outputs()]
+        self.takes = takes[0].name if takes else ""
+        self.outputs = check_ends(len(takes), gives, outputs, self.where)
+
+    def arrays(self, pixels: np.ndarray) -> Arrays:
+        """Return all outputs of a batch by name."""
+        options = self._options()
+        found = bounded(
+            lambda: self.session.run(None, {self.takes: pixels}, options),
+            f"ONNX Runtime cannot run {self.where}",
+            lambda: setattr(options, "terminate", True),
+        )
+        return check_outputs(self.outputs, found, len(pixels), self.classes, self.where)
 
     def run(self, pixels: np.ndarray) -> Logits:
-        """The logits of a batch."""
-        return self.session.run(None, {self.takes: pixels})[0]
-
-
-def available() -> int:
-    """The processors that this process may use."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdigit() and int(wanted) else len(os.sched_getaffinity(0))
+        """Return the logits of a batch."""
+        return self.arrays(pixels)[LOGITS]

@@ -1,54 +1,97 @@
-"""The model on OpenVINO, without torch."""
+"""A model on OpenVINO, without torch."""
 
-import os
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from saccade.engine.engine import Logits, brief, check_installed
-from saccade.engine.onnx import available
+from saccade.engine.engine import LOGITS, Arrays, Logits, available, check_installed
+from saccade.engine.graph.examine import examine
+from saccade.engine.native import bounded, check_ends, check_outputs
 from saccade.errors import ModelError
+from saccade.files.paths import shown
+from saccade.libraries import import_runtime
 
 
 class OpenVino:
     """A graph of ours, as ONNX or in OpenVINO's own format, on OpenVINO.
 
-    It is compiled for the first sizes that come, each by itself: a graph for one size is faster than one for
-    all of them, which answers the rest.
+    The first shapes that come are compiled one by one, because a graph for one shape is faster than the one
+    for all shapes, which answers the rest.
 
     Args:
-        kept: how many sizes get a graph of their own.
+        kept: How many shapes get a graph of their own.
+        digest: The expected digest of the files; empty to skip the check.
+        classes: How many the logits must have; 0 if unknown.
+        outputs: The names that the graph's outputs must have.
+        streams: How many threads will call it at once, each on its own core.
     """
 
     name = "openvino"
 
-    def __init__(self, graph: Path, threads: int | None = None, kept: int = 2) -> None:
+    def __init__(
+        self,
+        graph: Path,
+        threads: int | None = None,
+        kept: int = 2,
+        digest: str = "",
+        classes: int = 0,
+        outputs: Sequence[str] = (LOGITS,),
+        streams: int = 1,
+    ) -> None:
         check_installed("openvino")
-        os.environ.setdefault("OPENVINO_TELEMETRY", "0")
-        import openvino
-
-        self.core: Any = openvino.Core()
+        self.core: Any = import_runtime("openvino").Core()
         self.settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": threads or available(),
+            **({"PERFORMANCE_HINT": "LATENCY"} if streams == 1 else {"NUM_STREAMS": streams}),
+            "INFERENCE_NUM_THREADS": threads or (available() if streams == 1 else streams),
             "INFERENCE_PRECISION_HINT": "f32",
         }
-        try:
-            self.model = self.core.read_model(os.fspath(graph))
-        except Exception as error:  # its own classes have no common parent but this
-            raise ModelError(f"OpenVINO cannot read {graph} ({brief(error)}); export it again") from error
+        self.where, self.classes = shown(graph), classes
+        with examine(graph, digest) as paths:
+            self.model: Any = bounded(
+                lambda: self.core.read_model(*paths), f"OpenVINO cannot read {self.where}"
+            )
+        gives = [next(iter(each.get_names()), "") for each in self.model.outputs]
+        self.outputs = check_ends(len(self.model.inputs), gives, outputs, self.where)
         self.kept = kept
         self.made: dict[tuple[int, ...], Any] = {}
+        self.requests: dict[tuple[int, tuple[int, ...]], Any] = {}
+        """By thread and size: threads that shared a request would wait for each other."""
+        self._compiling = threading.Lock()
+
+    def arrays(self, pixels: np.ndarray) -> Arrays:
+        """Return all outputs of a batch by name."""
+        found = bounded(
+            lambda: self._infer(pixels),
+            f"OpenVINO cannot run {self.where}",
+            lambda: [request.cancel() for request in self.requests.values()],
+        )
+        return check_outputs(self.outputs, found, len(pixels), self.classes, self.where)
 
     def run(self, pixels: np.ndarray) -> Logits:
-        """The logits of a batch."""
-        shape = pixels.shape if pixels.shape in self.made or len(self.made) < self.kept else ()
-        if shape not in self.made:
-            model = self.model.clone()
-            if shape:
-                model.reshape(list(shape))
-            self.made[shape] = self.core.compile_model(model, "CPU", self.settings).create_infer_request()
-        request = self.made[shape]
+        """Return the logits of a batch."""
+        return self.arrays(pixels)[LOGITS]
+
+    def _infer(self, pixels: np.ndarray) -> list[np.ndarray]:
+        wanted = self.model.inputs[0].get_element_type().to_dtype()
+        if pixels.dtype != wanted:  # OpenVINO would convert them
+            raise ModelError(f"{self.where} takes {wanted}; expected {pixels.dtype}; export it again")
+        request = self._request(pixels.shape)
         request.infer([pixels], share_inputs=True, share_outputs=True)
-        return request.get_output_tensor(0).data.copy()
+        return [request.get_output_tensor(i).data.copy() for i in range(len(self.outputs))]
+
+    def _request(self, size: tuple[int, ...]) -> Any:
+        """Return this thread's request to the graph for a size, or to the one for all sizes."""
+        with self._compiling:
+            shape = size if size in self.made or len(self.made) < self.kept else ()
+            if shape not in self.made:
+                model = self.model.clone()
+                if shape:
+                    model.reshape(list(shape))
+                self.made[shape] = self.core.compile_model(model, "CPU", self.settings)
+            key = threading.get_ident(), shape
+            if key not in self.requests:
+                self.requests[key] = self.made[shape].create_infer_request()
+            return self.requests[key]

@@ -1,54 +1,59 @@
-"""Which engine is the fastest here, for this model and batch: measured once, remembered per machine."""
+"""Select the fastest engine for a model and batch size: measured once, remembered per machine."""
 
 import hashlib
 import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from saccade import __version__
-from saccade.engine.engine import NAMES, Engine, brief, check_installed, installed, release
-from saccade.engine.exported import ENGINES, Exported, digest, engine_for, exported, is_exported, read_of
+from saccade.engine.engine import NAMES, Engine, brief, check_installed, distance, installed, release
+from saccade.engine.exported import (
+    APART,
+    ENGINES,
+    Exported,
+    engine_for,
+    is_exported,
+    model_files,
+    read_exported,
+)
+from saccade.engine.native import check_finite
+from saccade.engine.timing import race, stopwatch
 from saccade.errors import ModelError, SaccadeError, UsageError, check_word
 from saccade.files.atomic import write_bytes, write_text
+from saccade.files.digest import digest_files
+from saccade.libraries import cache_folder
+from saccade.weights.identify import Identified, identify
 
 ROUNDS = 25
 SECONDS = 1.0
-"""A measurement ends after so many rounds, or after this time for each engine."""
+"""A measurement ends after `ROUNDS` rounds, or after this time per engine."""
 PAUSE = 0.005
-"""Before each turn: some engines keep their threads awake for a while, in the way of the next one."""
+"""Before each turn: some engines keep their threads busy for a while, in the way of the next one."""
 REFERENCE = ("openvino", "onnx", "eager")
-"""Whom `auto` measures, likeliest first; the compiler of torch needs longer than it ever saves a command."""
-TRUSTED = ("eager", "onnx", "openvino", "compiled")
-"""Whose answer counts where engines differ: the first of these."""
-APART = 0.1
-"""How far an answer may be from that, as a share of its length; int8 differs by some hundredths."""
-TORCH = ("eager", "compiled")
-"""Who runs a module as it is, without a graph."""
+"""The engines that `auto` measures for a run, likeliest first."""
+TRUSTED = ("eager", "onnx", "openvino")
+"""Where engines differ, the first of these is right."""
 Makers = Mapping[str, Callable[[], Engine]]
 Times = dict[str, tuple[float, float]]
+DIGEST = ".sha256"
+"""Suffix of the file with the digest of a cached graph."""
 MANY = 1e6
-"""Batches after which the time to load no longer counts."""
-
-
-def cache() -> Path:
-    """Where choices and graphs are kept; safe to delete."""
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expandvars(home)).expanduser() / "saccade"
+"""A number of batches after which the time to load no longer counts."""
 
 
 def processor() -> str:
-    """The name of this machine's processor, and how many of them may be used."""
+    """Return the name of this machine's processor, and how many this process may use."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -57,40 +62,31 @@ def processor() -> str:
     return f"{name} x {len(os.sched_getaffinity(0))}"
 
 
-def key(graph: str, names: list[str], shape: tuple[int, ...]) -> str:
-    """The digest of a model, the machine, the versions and the shape of the batch in one word."""
+def choice_key(graph: str, names: list[str], shape: tuple[int, ...]) -> str:
+    """Return one word for a model's digest, the machine, the versions and the shape of the batch."""
     versions = [f"{name} {release(name)}" for name in sorted(names)]
-    told = json.dumps([graph, processor(), __version__, versions, shape])
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    facts = json.dumps([graph, processor(), __version__, versions, shape])
+    return hashlib.sha256(facts.encode()).hexdigest()[:32]
 
 
-def turns(engines: Mapping[str, Engine], pixels: np.ndarray) -> dict[str, float]:
-    """The median time of a batch on each engine, in turns: a slow moment of the machine hits all of them."""
-    found: dict[str, list[float]] = {name: [] for name in engines}
-    begin, spent = perf_counter(), 0.0
-    for number in range(ROUNDS + 1):
-        if number > 1 and spent > SECONDS * len(engines):
-            break
-        for name in list(engines)[:: 1 if number % 2 else -1]:
-            sleep(PAUSE)
-            start = perf_counter()
-            engines[name].run(pixels)
-            found[name].append(perf_counter() - start)
-        spent = perf_counter() - begin
-    return {name: median(row[1:] or row) for name, row in found.items()}
+def run_times(engines: Mapping[str, Engine], pixels: np.ndarray) -> dict[str, float]:
+    """Return the median seconds of a batch on each engine, measured in turns."""
+    clocks = [stopwatch(partial(engine.run, pixels), PAUSE) for engine in engines.values()]
+    rows = race(clocks, SECONDS * len(engines), least=1, most=ROUNDS, warmup=1)
+    return {name: median(row) for name, row in zip(engines, rows, strict=True)}
 
 
-def remembered(word: str) -> Times:
-    """What was measured before, if anything."""
+def read_times(word: str) -> Times:
+    """Return what was measured before, if anything."""
     try:
-        told = json.loads((cache() / "engines" / f"{word}.json").read_bytes())
-        return {name: (float(pair[0]), float(pair[1])) for name, pair in told.items() if name in NAMES}
+        found = json.loads((cache_folder() / "engines" / f"{word}.json").read_bytes())
+        return {name: (float(pair[0]), float(pair[1])) for name, pair in found.items() if name in NAMES}
     except (OSError, ValueError, TypeError, AttributeError, IndexError):
         return {}
 
 
-def measured(makers: Makers, pixels: np.ndarray, word: str) -> Times:
-    """Seconds to load and seconds a batch of each engine; one that fails or errs is left out and told."""
+def measure_engines(makers: Makers, pixels: np.ndarray, word: str) -> Times:
+    """Measure and remember the seconds to load and per batch; leave out, with a note, engines that fail."""
     engines: dict[str, Engine] = {}
     loads: dict[str, float] = {}
     answers: dict[str, np.ndarray] = {}
@@ -101,51 +97,54 @@ def measured(makers: Makers, pixels: np.ndarray, word: str) -> Times:
             engine = make()
             answers[name] = engine.run(pixels)
             engines[name], loads[name] = engine, perf_counter() - start
-        except Exception as error:  # each engine has its own kinds
+        except Exception as error:  # each engine has its own exceptions
             failures[name] = error
     if not engines:
-        raise _nobody(failures)
+        raise _no_engine(failures)
     for name, failure in failures.items():
-        _say(f"{name} cannot run this model here ({brief(failure)}); going on without it")
-    for name in wrong(answers):
+        _say(f"{name} cannot run this model here ({brief(failure)}); continuing without it")
+    if not any(np.isfinite(answer).all() for answer in answers.values()):
+        check_finite(next(iter(answers.values())))
+    for name in disagreeing(answers):
         del engines[name]
-    found = {name: (loads[name], run) for name, run in turns(engines, pixels).items()}
-    with suppress(OSError):  # a home that cannot be written: measured again next time
-        (cache() / "engines").mkdir(parents=True, exist_ok=True)
-        write_text(cache() / "engines" / f"{word}.json", json.dumps(found, indent=1) + "\n")
+    found = {name: (loads[name], run) for name, run in run_times(engines, pixels).items()}
+    with suppress(OSError):  # the cache is not writable: measure again next time
+        (cache_folder() / "engines").mkdir(parents=True, exist_ok=True)
+        write_text(cache_folder() / "engines" / f"{word}.json", json.dumps(found, indent=1) + "\n")
     return found
 
 
-def wrong(answers: Mapping[str, np.ndarray]) -> list[str]:
-    """The engines whose answer is not that of the most trusted one, each told in a sentence."""
-    best = next(name for name in TRUSTED if name in answers)
-    length = max(float(np.linalg.norm(answers[best])), 1e-6)
-    far = {name: float(np.linalg.norm(found - answers[best])) / length for name, found in answers.items()}
+def disagreeing(answers: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the engines whose answer is not that of the most trusted one, with a note for each."""
+    best = next(name for name in TRUSTED if name in answers and np.isfinite(answers[name]).all())
+    far = {name: distance(found, answers[best]) for name, found in answers.items()}
     found = [name for name, share in far.items() if not share <= APART]
     for name in found:
-        _say(f"{name} answers otherwise than {best} (by {far[name]:.0%}); going on without it")
+        _say(f"{name} disagrees with {best} (by {far[name]:.0%}); continuing without it")
     return found
 
 
-def fastest(makers: Makers, pixels: np.ndarray, word: str, batches: int | float = MANY) -> Engine:
-    """The engine that is first done with loading and so many batches."""
-    found = {name: pair for name, pair in remembered(word).items() if name in makers}
-    found = found or measured(makers, pixels, word)
+def open_fastest(
+    makers: Makers, pixels: np.ndarray, word: str, batches: int | float = MANY, final: Makers | None = None
+) -> Engine:
+    """Open the engine that is first to load and run this many batches, as `final` opens it."""
+    found = {name: pair for name, pair in read_times(word).items() if name in makers}
+    found = found or measure_engines(makers, pixels, word)
     failures: dict[str, Exception] = {}
     for name in sorted(found, key=lambda name: found[name][0] + found[name][1] * batches):
         try:
-            return makers[name]()
+            return (final or makers)[name]()
         except SaccadeError as error:
             _say(f"{name} was the fastest but cannot run now ({error}); falling back to the next")
             failures[name] = error
-    raise _nobody(failures)
+    raise _no_engine(failures)
 
 
-def _nobody(failures: Mapping[str, Exception]) -> SaccadeError:
-    """What to say if all have failed: what is wrong with the model, if one of them could tell."""
-    told = [error for error in failures.values() if isinstance(error, ModelError)]
-    if told:
-        return told[0]
+def _no_engine(failures: Mapping[str, Exception]) -> SaccadeError:
+    """Return the error if all engines fail: what is wrong with the model, if one of them knows."""
+    for error in failures.values():
+        if isinstance(error, ModelError):
+            return error
     why = "".join(f"; {name}: {brief(error)}" for name, error in failures.items())
     return UsageError(
         f"no engine here can run this model{why}; install another: pip install 'saccade[onnx,openvino]'"
@@ -156,90 +155,102 @@ def _say(words: str) -> None:
     print(f"note: {words}", file=sys.stderr)
 
 
-def engines(path: Path) -> list[str]:
-    """The installed engines that can run what lies at a path."""
-    able = ENGINES[exported(path).to] if is_exported(path) else NAMES
+def engines_for(path: Path) -> list[str]:
+    """Return the installed engines that can run a model."""
+    able = ENGINES[read_exported(path).to] if is_exported(path) else NAMES
     return [name for name in able if installed(name)]
 
 
-def example(made: Exported, batch: int = 1) -> np.ndarray:
-    """A batch of the kind that a graph reads."""
-    chance = np.random.default_rng(0)
-    height, width = made.preprocess.size
-    if made.takes == "bytes":
-        return chance.integers(0, 256, (batch, height * 5 // 4, width * 3 // 2, 3), dtype=np.uint8)
-    return chance.normal(size=(batch, 3, height, width)).astype(np.float32)
+def open_exported(
+    made: Exported, name: str = "auto", batch: int = 1, batches: int | float = MANY, streams: int = 1
+) -> Engine:
+    """Open an exported graph on a named engine, or on the installed one that finishes first.
 
-
-def open_exported(made: Exported, name: str = "auto", batch: int = 1, batches: int | float = MANY) -> Engine:
-    """An exported graph on the engine asked for, or on the installed one that is done first."""
+    Args:
+        streams: How many threads will call it at once, each on its own core.
+    """
     check_word("the engine", name, ("auto", *NAMES))
     if name != "auto":
-        return engine_for(made, name)
+        return engine_for(made, name, streams=streams)
     able = [known for known in ENGINES[made.to] if installed(known)]
     if not able:
         check_installed(ENGINES[made.to][0])
     if len(able) == 1:
-        return engine_for(made, able[0])
-    pixels = example(made, batch)
+        return engine_for(made, able[0], streams=streams)
+    pixels = made.example(batch)
     makers: Makers = {known: partial(engine_for, made, known) for known in able}
-    return fastest(makers, pixels, key(made.digest, able, pixels.shape), batches)
+    final: Makers = {known: partial(engine_for, made, known, streams=streams) for known in able}
+    return open_fastest(makers, pixels, choice_key(made.digest, able, pixels.shape), batches, final)
 
 
 def open_engine(
-    path: Path, name: str = "auto", batch: int = 1, size: tuple[int, int] | None = None
+    source: Path | Identified,
+    name: str = "auto",
+    batch: int = 1,
+    size: tuple[int, int] | None = None,
+    streams: int = 1,
 ) -> Engine:
-    """Any model on the engine asked for, or on the fastest one; a run is exported to the cache once.
+    """Open any model on a named engine, or on the fastest one; the graph of a run is kept in the cache.
 
     Args:
-        size: height and width of the pictures to measure with; the model's own if none is given.
+        size: Height and width of the images to measure with; the model's own by default.
+        streams: How many threads will call it at once, each on its own core.
     """
     check_word("the engine", name, ("auto", *NAMES))
-    if is_exported(path):
-        return open_exported(exported(path), name, batch)
+    found = identify(source) if isinstance(source, Path) else source
+    if found.exported:
+        return open_exported(read_exported(found), name, batch, streams=streams)
     if name != "auto":
         check_installed(name)
     from saccade.weights.load import load
 
-    loaded = load(path)
-    word = "" if name in TORCH else digest(read_of(path))
+    loaded = load(found)
+    word = "" if name == "eager" else digest_files(model_files(found.path))
     makers: Makers = {known: partial(_of_module, word, loaded, known) for known in NAMES}
+    final: Makers = {known: partial(_of_module, word, loaded, known, streams) for known in NAMES}
     if name != "auto":
-        return makers[name]()
+        return final[name]()
     able = [known for known in REFERENCE if installed(known)]
     shape = (batch, 3, *(size or loaded.preprocess.size))
     pixels = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    return fastest({known: makers[known] for known in able}, pixels, key(word, able, shape))
+    return open_fastest(
+        {known: makers[known] for known in able}, pixels, choice_key(word, able, shape), final=final
+    )
 
 
-def _of_module(word: str, loaded: Any, name: str) -> Engine:
-    if name in TORCH:
-        from saccade.engine.compiled import Compiled
-        from saccade.engine.torch import Eager
+def _of_module(word: str, loaded: Any, name: str, streams: int = 1) -> Engine:
+    """Open a loaded model on an engine; its graph is compared with it when drawn, and again when reused."""
+    from saccade.engine.torch import Eager
 
-        return (Eager if name == "eager" else Compiled)(loaded.module)
+    model = Eager(loaded.module)
+    if name == "eager":
+        return model
+    from saccade.engine import verify
+    from saccade.engine.export import patch_of, write_graph
     from saccade.engine.onnx import Onnx
     from saccade.engine.openvino import OpenVino
 
-    with _drawn(word, loaded) as graph:
-        return (Onnx if name == "onnx" else OpenVino)(graph)
-
-
-@contextmanager
-def _drawn(word: str, loaded: Any) -> Iterator[Path]:
-    """The graph of a run: drawn into the cache once, or for now where the cache cannot be written."""
-    path = cache() / "graphs" / f"{word[:32]}-{__version__}.onnx"
+    engine: Any = Onnx if name == "onnx" else OpenVino
+    how = {"threads": None if streams == 1 else 1} if name == "onnx" else {"streams": streams}
+    make = partial(engine, classes=loaded.module.config.classes, **how)
+    trials = verify.float_trials(loaded.preprocess, patch_of(loaded.module))
+    path = cache_folder() / "graphs" / f"{word[:32]}-{__version__}.onnx"
     if os.path.isfile(path):
-        yield path
-        return
-    from saccade.engine.export import graph
-
-    data = graph(loaded.module, loaded.preprocess, loaded.labels).SerializeToString()
+        with suppress(OSError, ModelError):  # damaged, or the graph of another model: draw it again
+            found = make(path, digest=_cached_digest(path))
+            verify.compare(found.arrays, model.arrays, trials[:1])
+            return found
     with TemporaryDirectory() as scratch:
-        try:
+        drawn = Path(scratch) / path.name
+        write_graph(drawn, loaded.module, loaded.preprocess, loaded.labels)
+        verify.compare(make(drawn).arrays, model.arrays, trials)
+        with suppress(OSError, SaccadeError):  # the cache is not writable: draw again next time
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(path, data)
-        except (OSError, SaccadeError):
-            path = Path(scratch) / path.name
-            write_bytes(path, data)
-        yield path
+            write_bytes(path, drawn.read_bytes())
+            write_text(path.with_suffix(DIGEST), digest_files([path]))
+        return make(drawn)
+
+
+def _cached_digest(path: Path) -> str:
+    """Return the digest stored beside a cached graph; a malformed one matches no graph."""
+    return path.with_suffix(DIGEST).read_text(encoding="ascii", errors="replace")[:64] or "none"

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saccade.data.image.preprocess import Preprocess
-from saccade.engine.exported import exported, is_exported
-from saccade.weights.identify import locate, look
+from saccade.engine.exported import read_exported
+from saccade.weights.identify import Identified, identify, locate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,20 +26,19 @@ def subject(model: str, scratch: Path) -> Subject:
     """What a word on the command line stands for; a model by name is written, untrained, into `scratch`."""
     if not Path(model).exists() and _is_name(model):
         return _drafted(model, scratch)
-    path = locate(model)
-    if is_exported(path):
-        found = exported(path)
+    known = identify(locate(model))
+    if known.exported:
+        found = read_exported(known)
         macs = found.facts["export"].get("macs", 0)
         return Subject(
             name=model,
-            path=path,
+            path=known.path,
             preprocess=found.preprocess,
             labels=tuple(found.labels),
             macs=macs if isinstance(macs, int) else 0,
             takes=found.takes,
         )
-    look(path).check_pictures()
-    return _loaded(model, path)
+    return _loaded(model, known)
 
 
 def _is_name(model: str) -> bool:
@@ -48,21 +47,22 @@ def _is_name(model: str) -> bool:
     return bool(names.GRAMMAR.fullmatch(model) or names.RESNET.fullmatch(model))
 
 
-def _loaded(name: str, path: Path) -> Subject:
+def _loaded(name: str, known: Identified) -> Subject:
     from saccade.tokens.cost import macs_of
     from saccade.weights.load import load
 
-    found = load(path)
+    found = load(known)
     work = macs_of(found.module, found.preprocess.size)
-    return Subject(name=name, path=path, preprocess=found.preprocess, labels=tuple(found.labels), macs=work)
+    labels = tuple(found.labels)
+    return Subject(name=name, path=known.path, preprocess=found.preprocess, labels=labels, macs=work)
 
 
 def _drafted(name: str, scratch: Path) -> Subject:
     from saccade.models import names
     from saccade.models.build import build
-    from saccade.weights.load import write
+    from saccade.weights.save import save_folder
 
     made = names.config(name)
     module = build(made).eval()
-    write(scratch / "model", module, Preprocess(size=module.config.image), [])
-    return _loaded(name, scratch / "model")
+    save_folder(scratch / "model", module, Preprocess(size=module.config.image), [])
+    return _loaded(name, identify(scratch / "model"))

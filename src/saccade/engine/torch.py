@@ -1,9 +1,9 @@
-"""The model on torch, step by step: the reference for all other engines."""
+"""A model on torch, operation by operation: the reference for all other engines."""
 
 import torch
+from torch import Tensor, nn
 
-from saccade.engine.engine import Logits, Pixels
-from saccade.models.build import Vision
+from saccade.engine.engine import LOGITS, Arrays, Logits, Pixels
 
 
 class Eager:
@@ -11,11 +11,17 @@ class Eager:
 
     name = "eager"
 
-    def __init__(self, module: Vision) -> None:
+    def __init__(self, module: nn.Module) -> None:
         self.module = module.eval()
         self.device = next(module.parameters()).device
 
-    def run(self, pixels: Pixels) -> Logits:
-        """The logits of a batch."""
+    def arrays(self, pixels: Pixels) -> Arrays:
+        """Return all outputs of a batch by name."""
         with torch.inference_mode():
-            return self.module(torch.from_numpy(pixels).to(self.device)).float().cpu().numpy()
+            found = self.module(torch.from_numpy(pixels).to(self.device))
+        named: dict[str, Tensor] = {LOGITS: found} if isinstance(found, Tensor) else found
+        return {name: value.float().cpu().numpy() for name, value in named.items()}
+
+    def run(self, pixels: Pixels) -> Logits:
+        """Return the logits of a batch."""
+        return self.arrays(pixels)[LOGITS]

@@ -1,7 +1,9 @@
-"""A map of what speaks for a class, with the picture it is about: numbers first, colours on demand."""
+"""A heat map of the evidence for a class, with its image: numbers first, colours on demand."""
 
 import io
+from base64 import b64encode
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -11,54 +13,54 @@ from PIL import Image
 from saccade.errors import ModelError, check_number
 
 SEQUENTIAL, DIVERGING = "inferno", "RdBu_r"
-"""matplotlib's names: from dark to light in even steps; and red for, blue against, the paler the less."""
+"""matplotlib's names: dark to light in even steps; red for and blue against, pale for little."""
 WEAKEST = 0.2
-"""How much of the opacity is left where the map is weakest: there one wants to see the picture."""
+"""Share of the opacity left where the map is weakest, so that the image stays visible there."""
 READABLE = 224
-"""Pixels of the shorter side below which a picture is enlarged for a notebook."""
+"""An image whose shorter side has fewer pixels is enlarged in a notebook."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Heatmap:
-    """How much each place of a picture speaks for a class; in a notebook it shows itself."""
+    """How much each cell of an image speaks for a class; displays itself in a notebook."""
 
     grid: Float32[np.ndarray, "rows columns"]
-    """Higher speaks more for the class; below zero, against it."""
+    """Higher is more evidence for the class; below zero, against it."""
     target: int
-    """The number of the class."""
+    """Index of the class."""
     label: str
     method: str
     probability: float
-    """Of the class, as the model answers."""
+    """Of the class, as predicted."""
     picture: Image.Image
-    """What the model saw: fitted to its size, not normalised."""
+    """What the model saw: resized, not normalised."""
     score: float | None = None
-    """How true the map is, where it was measured."""
+    """Gain of the faithfulness meter, where it was measured."""
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.grid).all():
             raise ModelError(
-                f"the map of {self.method} for {self.label!r} holds numbers that are not finite, where "
-                "finite ones were expected; the weights may be damaged: look at them with `saccade doctor`"
+                f"the map of {self.method} for {self.label!r} is not finite; expected finite numbers. "
+                "The weights may be damaged: check them with `saccade doctor`"
             )
         self.grid.flags.writeable = False
 
     @property
     def signed(self) -> bool:
-        """Whether some places speak against the class."""
+        """Whether some cells speak against the class."""
         return bool(self.grid.min() < 0)
 
     def smooth(self, height: int, width: int) -> Float32[np.ndarray, "height width"]:
-        """The map at another size, bicubic, never above its highest or below its lowest number."""
+        """Resize the map (bicubic), clipped to its own range."""
         if self.grid.shape == (height, width):
             return self.grid
         large = Image.fromarray(self.grid).resize((width, height), Image.Resampling.BICUBIC)
         return np.clip(np.asarray(large, dtype=np.float32), self.grid.min(), self.grid.max())
 
     def shades(self, height: int, width: int) -> Float32[np.ndarray, "height width"]:
-        """The smooth map between 0 and 1, as it is coloured: from its lowest to its highest number.
+        """Return the resized map scaled to 0 to 1, as it is coloured: from its lowest to its highest number.
 
-        If there are signs, 0.5 is zero, and the strongest number of either sign is at one of the ends.
+        With signs, 0.5 is zero and the strongest number of either sign is at one of the ends.
         """
         values = self.smooth(height, width)
         if self.signed:
@@ -67,18 +69,18 @@ class Heatmap:
         return (values - low) / (high - low) if high > low else np.zeros_like(values)
 
     def colours(self, height: int, width: int) -> UInt8[np.ndarray, "height width 3"]:
-        """The smooth map in colours."""
+        """Return the resized map in colours."""
         from matplotlib import colormaps
 
         table = colormaps[DIVERGING if self.signed else SEQUENTIAL]
         return np.rint(table(self.shades(height, width))[..., :3] * 255).astype(np.uint8)
 
     def overlay(self, alpha: float = 0.85, times: int = 1) -> Image.Image:
-        """The colours over the picture, strong where the map is.
+        """Draw the colours over the image, strong where the map is.
 
         Args:
-            alpha: opacity of the strongest place; 0 is the picture alone.
-            times: how many times larger to draw it; the pixels of the picture become squares.
+            alpha: opacity of the strongest cell; 0 is the image alone.
+            times: factor to enlarge by; pixels of the image become squares.
         """
         check_number("alpha", alpha, 0, 1)
         check_number("times", times, 1, 1024)
@@ -92,11 +94,16 @@ class Heatmap:
         return Image.composite(Image.fromarray(self.colours(height, width)), under, opacity)
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers and words only; a number of the grid has as many digits as float32 needs."""
+        """Return numbers and words only; numbers of the grid have as many digits as float32 needs."""
         words = {"method": self.method, "target": self.target, "label": self.label}
         numbers = {"probability": self.probability, "score": self.score}
         size = {"height": self.picture.height, "width": self.picture.width}
         return {**words, **numbers, **size, "grid": [[float(str(x)) for x in row] for row in self.grid]}
+
+    def _repr_html_(self) -> str:
+        title = escape(f"{self.label} ({self.probability:.1%}), {self.method}")
+        source = f"data:image/png;base64,{b64encode(self._repr_png_()).decode()}"
+        return f'<figure><img src="{source}" alt="{title}"><figcaption>{title}</figcaption></figure>'
 
     def _repr_png_(self) -> bytes:
         made = io.BytesIO()

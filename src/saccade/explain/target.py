@@ -1,33 +1,95 @@
-"""Which class is to be explained, as a person says it."""
+"""What is explained: a class by name or index, its score, and the contract that every method follows.
 
-from collections.abc import Sequence
+Shapes: b batch; rows and columns of a map.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import wraps
+from typing import TypeAlias
 
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from saccade.data.class_names import class_name
 from saccade.errors import UsageError
+from saccade.explain.replay import Grid, grid_of
 from saccade.files.paths import shown
+from saccade.models.build import Vision
+from saccade.models.resnet import ResNet
+from saccade.nn.patch import Image
 
 NEAR = 3
-"""How many labels are offered for one that is not known."""
+"""Labels to suggest for an unknown one."""
+
+Target: TypeAlias = Int[Tensor, "b"]
+Maps: TypeAlias = Float[Tensor, "b rows columns"]
+MethodFunction: TypeAlias = Callable[[Vision, Image, Target], Maps]
+"""An explanation method: one map per image, higher where there is more evidence for its target."""
+
+
+def target_score(logits: Float[Tensor, "b classes"], target: Target) -> Float[Tensor, "b"]:
+    """Return each target's logit: unlike a probability near 1, it does not saturate."""
+    return rearrange(logits.gather(1, target[:, None]), "b 1 -> b")
+
+
+def map_grid(module: Vision, image: Image) -> Grid:
+    """Return rows and columns of a ViT's patches, or of a CNN's last feature map."""
+    if not isinstance(module, ResNet):
+        return grid_of(module, image)
+    halvings = len(module.config.layers) - 1 + (0 if module.config.small else 2)
+    rows, columns = (-(-side // 2**halvings) for side in image.shape[-2:])
+    return rows, columns
+
+
+@contextmanager
+def held(module: Vision) -> Iterator[None]:
+    """Run in evaluation mode with gradients enabled, whatever the caller disabled; then restore the mode."""
+    training = [part for part in module.modules() if part.training]
+    try:
+        for part in training:
+            part.training = False
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def evaluation_mode(function: MethodFunction) -> MethodFunction:
+    """Make a method safe to call from anywhere: the model is in evaluation mode, the maps have no graph."""
+
+    @wraps(function)
+    def explain(module: Vision, image: Image, target: Target) -> Maps:
+        with held(module):
+            return function(module, image.detach().clone(), target.clone()).detach().float()
+
+    return explain
 
 
 def class_index(target: str | int, labels: Sequence[str], classes: int) -> int:
-    """The number of a class, from its label (capitals do not matter), its number, or its number as text."""
+    """Return the index of a class from its label (case is ignored), its index, or its index as text."""
     if isinstance(target, int):
         if isinstance(target, bool) or not 0 <= target < classes:
             raise UsageError(f"the target is class {target}; expected a number from 0 to {classes - 1}")
         return target
+    name = class_name(target)
     for fold in (str, str.casefold):
-        found = [i for i, label in enumerate(labels) if fold(label) == fold(target)]
+        found = [i for i, label in enumerate(labels) if fold(label) == fold(name)]
         if len(found) > 1:
             numbers = " and ".join(map(str, found))
             raise UsageError(f"{shown(target)!r} is the label of classes {numbers}; give one of the numbers")
         if found:
             return found[0]
     number = target.removeprefix("class ")
-    if number.isdecimal():
+    if number.isascii() and number.isdecimal() and len(number) < 10:
         return class_index(int(number), labels, classes)
     raise UsageError(
-        f"the target is {shown(target)!r}, which is no label of this model; {_hint(target, labels, classes)}"
+        f"the target is {shown(target)!r}, which is not a label of this model; "
+        f"{_hint(target, labels, classes)}"
     )
 
 
@@ -41,7 +103,7 @@ def _hint(target: str, labels: Sequence[str], classes: int) -> str:
 
 
 def nearest(target: str, labels: Sequence[str]) -> list[str]:
-    """Labels that hold it as a word ("cat": "Egyptian cat"), then those that are spelt almost like it."""
+    """Return labels that contain the target as a word ("cat": "Egyptian cat"), then similar spellings."""
     folded: dict[str, str] = {}
     for label in labels:
         folded.setdefault(label.casefold(), label)

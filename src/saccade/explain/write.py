@@ -1,54 +1,83 @@
-"""The files that an explanation leaves: an overlay and its numbers for each picture, pages to click in."""
+"""Write explanations: a PNG and a JSON for each image, and interactive pages.
+
+Importing this file does not import torch, so that an unwritable path is refused at once.
+"""
 
 import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from saccade.explain.explanation import Account
-from saccade.explain.page.content import Story
-from saccade.explain.page.index import Entry, index
-from saccade.explain.page.page import page
-from saccade.explain.place import is_file
+from saccade.errors import UsageError
 from saccade.files.atomic import replacing, write_text
+
+if TYPE_CHECKING:
+    from saccade.explain.explanation import Explanation
+    from saccade.explain.page.content import PageContent
+
+PAGES = (".html", ".htm")
+
+
+def check_page(html: Path, pictures: int, noun: str = "images") -> None:
+    """Refuse a page that cannot be written, before any work is done."""
+    if pictures > 1:
+        raise UsageError(
+            f"{pictures} {noun} were given, and {html} is one page; give a folder, such as --html "
+            f"{html.with_suffix('')}"
+        )
+    if html.exists():
+        raise UsageError(f"{html} exists; nothing was written; give another name")
+    if not html.parent.is_dir():
+        raise UsageError(f"{html} cannot be written: there is no folder {html.parent}; make it first")
+
+
+def is_page(html: Path) -> bool:
+    """Whether the path names one page rather than a folder of pages."""
+    return html.suffix.lower() in PAGES
 
 
 @dataclass
-class Keeper:
-    """Writes what is known of one picture after another, each file whole or not at all."""
+class ExplanationWriter:
+    """Writes one explanation after another, each file whole or not at all."""
 
     model: str
     html: Path | None = None
-    """The file of the page, or a folder for several."""
+    """One page, or a folder of pages."""
     out: Path | None = None
-    """The folder for overlays and numbers; it is there already."""
-    entries: list[Entry] = field(default_factory=list)
+    """An existing folder for overlays and numbers."""
+    entries: "list[tuple[Explanation, str]]" = field(default_factory=list)
+    """What the index lists, each with the file of its page."""
     taken: set[str] = field(default_factory=set)
 
-    def keep(self, account: Account, story: Story | None) -> None:
-        """Write the files of a picture."""
-        stem = self._stem(account.name)
+    def write(self, explanation: "Explanation", content: "PageContent | None") -> None:
+        """Write the files of one image."""
+        stem = self._stem(explanation.name)
         if self.out is not None:
-            _write(self.out, stem, account)
-        if self.html is not None and story is not None:
-            if is_file(self.html):
-                write_text(self.html, page(story))
+            _write_overlay(self.out, stem, explanation)
+        if self.html is not None and content is not None:
+            from saccade.explain.page.page import render_page
+
+            if is_page(self.html):
+                write_text(self.html, render_page(content))
                 return
             self.html.mkdir(parents=True, exist_ok=True)
-            write_text(self.html / f"{stem}.html", page(story))
-            self.entries.append(Entry(account, f"{stem}.html"))
+            write_text(self.html / f"{stem}.html", render_page(content))
+            self.entries.append((explanation, f"{stem}.html"))
 
     def finish(self) -> Path | None:
-        """Write the index if there is a folder of pages; return where to begin reading."""
-        if self.html is None or is_file(self.html):
+        """Write the index of a folder of pages; return the page to open first."""
+        if self.html is None or is_page(self.html):
             return self.html if self.html is not None and self.html.exists() else None
         if not self.entries:
             return None
-        write_text(self.html / "index.html", index(self.entries, self.model))
+        from saccade.explain.page.page import render_index
+
+        write_text(self.html / "index.html", render_index(self.entries, self.model))
         return self.html / "index.html"
 
     def _stem(self, name: str) -> str:
-        """A name for the files of a picture that no other one has."""
+        """Return a file stem that no other image has."""
         first = "stdin" if name == "-" else Path(name).stem[:100]
         stem, number = first, 1
         while stem.casefold() in {*self.taken, "index"}:
@@ -58,9 +87,9 @@ class Keeper:
         return stem
 
 
-def _write(folder: Path, stem: str, account: Account) -> None:
+def _write_overlay(folder: Path, stem: str, explanation: "Explanation") -> None:
     file = io.BytesIO()
-    account.overlay().save(file, "PNG")
-    with replacing(folder / f"{stem}.png", file.getbuffer().nbytes) as place:
-        place.write(file.getvalue())
-    write_text(folder / f"{stem}.json", json.dumps(account.to_json(), allow_nan=False) + "\n")
+    explanation.overlay().save(file, "PNG")
+    with replacing(folder / f"{stem}.png", file.getbuffer().nbytes) as opened:
+        opened.write(file.getvalue())
+    write_text(folder / f"{stem}.json", json.dumps(explanation.to_json(), allow_nan=False) + "\n")

@@ -24,10 +24,10 @@ TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 @contextmanager
 def replacing(path: Path, needed: int) -> Iterator[BufferedRandom]:
-    """Give an empty file that takes the place of `path` if the block ends well, and vanishes if not."""
+    """Yield an empty file that replaces `path` if the block succeeds, and vanishes if not."""
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
-        # Not tempfile: its files are private for ever, and these follow the umask like any other.
+        # Not tempfile: its files stay private, and these follow the umask like any other.
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             with os.fdopen(descriptor, "w+b") as file:
@@ -36,7 +36,7 @@ def replacing(path: Path, needed: int) -> Iterator[BufferedRandom]:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         finally:
-            with suppress(OSError):  # gone into its place, or with its whole disk
+            with suppress(OSError):  # renamed, or gone with its disk
                 os.unlink(temporary)
         sync_folder(path.parent)
     except OSError as error:
@@ -46,8 +46,8 @@ def replacing(path: Path, needed: int) -> Iterator[BufferedRandom]:
 def patiently(write: Callable[[], T], what: str, folder: Path, needed: int, then: str) -> T:
     """Write, and try again after each of `PAUSES`: a network disk may be back by then.
 
-    A full disk is not asked again. What fails for good is a ResourceError with the bytes needed and free,
-    and what to do then.
+    A full disk is not retried. The last failure is a ResourceError with the bytes needed and free, and
+    what to do.
     """
     tries = 0
     while True:
@@ -61,18 +61,18 @@ def patiently(write: Callable[[], T], what: str, folder: Path, needed: int, then
                 raise ResourceError(
                     f"{what} cannot be written to {shown(folder)} ({cause.strerror}); "
                     f"{needed:,} bytes are needed and {free(folder)} are free; "
-                    f"make room or mend the disk, then {then}"
+                    f"free some space or repair the disk, then {then}"
                 ) from error
         time.sleep(PAUSES[tries])
         tries += 1
 
 
 def free(folder: Path) -> str:
-    """The bytes left on the disk of a folder, in words; the folder itself may be gone."""
-    for place in (folder, *folder.absolute().parents):
+    """Return the bytes left on the disk of a folder, in words; the folder itself may be gone."""
+    for parent in (folder, *folder.absolute().parents):
         with suppress(OSError):
-            return f"{shutil.disk_usage(place).free:,}"
-    return "none that can be seen"
+            return f"{shutil.disk_usage(parent).free:,}"
+    return "an unknown number"
 
 
 def sweep(folder: Path) -> None:
@@ -99,8 +99,8 @@ def _unwritten(path: Path, needed: int, error: OSError) -> SaccadeError:
             "nothing was left behind; free some space or choose another folder"
         )
     return UsageError(
-        f"{shown(path)} cannot be written ({error.strerror}), where a folder that exists and may be "
-        "written to was expected; choose another place"
+        f"{shown(path)} cannot be written ({error.strerror}); expected an existing folder with write "
+        "permission; choose another folder"
     )
 
 
@@ -116,9 +116,9 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def new_folder(out: Path) -> Path:
-    """Make a folder: the one asked for, or with -2, -3, ... if it exists already; nothing is overwritten."""
+    """Make a folder, with -2, -3, ... added to its name if it exists; nothing is overwritten."""
     if out.name in ("", ".."):
-        raise UsageError(f"the folder to write is {str(out)!r}; expected one with a name of its own")
+        raise UsageError(f"the folder to write is {str(out)!r}; expected a folder with a name")
     path, number = out, 1
     while True:
         try:
@@ -131,5 +131,28 @@ def new_folder(out: Path) -> Path:
             path = out.with_name(f"{out.name}-{number}")
         except OSError as error:
             raise UsageError(
-                f"{shown(path)} cannot be made ({error.strerror}); choose another place"
+                f"{shown(path)} cannot be made ({error.strerror}); choose another folder"
             ) from error
+
+
+@contextmanager
+def fresh(folder: Path) -> Iterator[Path]:
+    """Refuse a folder that holds something; if what follows fails, leave nothing of it behind."""
+    existed = folder.exists()
+    if existed and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is not empty; nothing was written; give another name")
+    try:
+        yield folder
+    except BaseException as error:
+        _undo(folder, existed)
+        if isinstance(error, OSError):
+            raise UsageError(f"{folder} cannot be written ({error.strerror}); choose another") from error
+        raise
+
+
+def _undo(folder: Path, existed: bool) -> None:
+    """Remove everything from a folder that was new or empty."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        path.unlink()
+    if not existed:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A model file opened once, and the words in which it is refused."""
+"""Open a regular file once, and say in words what is wrong with it."""
 
 import errno
 import os
@@ -6,17 +6,20 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-from saccade.errors import ModelError
+from saccade.errors import ModelError, check_handles
 
 REMEDY = "download it again, or ask its author for a safetensors file"
 
 
-class Flaw(Exception):  # noqa: N818 (nobody meets it: it becomes a ModelError)
+class Flaw(Exception):  # noqa: N818 (users never see it: it becomes a ModelError)
     """What is wrong with a file ("is cut short"), raised where its name is not known; see `refusal`."""
 
     def __init__(self, found: str, remedy: str = REMEDY) -> None:
         super().__init__(found)
         self.found, self.remedy = found, remedy
+
+
+LINKED = Flaw("is a link to another file; expected the file itself", "replace the link with a copy")
 
 
 def shown(text: object, limit: int = 200) -> str:
@@ -32,38 +35,52 @@ def refusal(path: Path, flaw: Flaw) -> ModelError:
     return ModelError(f"{shown(path)} {flaw.found}; {flaw.remedy}")
 
 
+def refusal_at(where: str, error: Exception) -> ModelError:
+    """Return the error with its path in front unless it is in the message; cut what a stranger wrote."""
+    words = shown(error, 400)
+    return ModelError(words if where in words else f"{where}: {words}")
+
+
 def check_name(name: str) -> None:
     """Refuse names that would surprise a terminal or a file system; no tensor of a real model has one."""
     if not name or len(name) > 1000:
-        raise Flaw(f"names a tensor with {len(name):,} characters, where 1 to 1,000 were expected")
+        raise Flaw(f"names a tensor with {len(name):,} characters; expected 1 to 1,000")
     if not name.isprintable() or name == "__metadata__":
-        raise Flaw(f"names a tensor '{shown(name)}', where a printable name of its own was expected")
+        raise Flaw(f"names a tensor '{shown(name)}'; expected a printable name of its own")
     if name.startswith("/") or "\\" in name or ".." in name.split("/"):
-        raise Flaw(
-            f"names a tensor '{shown(name)}', a path out of its folder, where a plain name was expected"
-        )
+        raise Flaw(f"names a tensor '{shown(name)}', a path out of its folder; expected a plain name")
 
 
-def open_file(path: Path) -> BufferedReader:
-    """Open a regular file for reading; a pipe or a device is refused and never waited for."""
+def open_file(path: Path, *, links: bool = True) -> BufferedReader:
+    """Open a regular file for reading; refuse a pipe or a device without waiting for it.
+
+    Args:
+        links: Whether it may be a symlink or have a second name; False for what a stranger's file names.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if links else os.O_NOFOLLOW)
     try:
         # O_NONBLOCK returns at once from a pipe without a writer; symlinks are followed because the
         # Hugging Face cache is made of them, and fstat below looks at the very object that is read.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        descriptor = os.open(path, flags)
     except (OSError, ValueError) as error:
-        raise refusal(path, _unopened(error)) from error
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
+        check_handles(error)
+        linked = not links and getattr(error, "errno", 0) == errno.ELOOP
+        raise refusal(path, LINKED if linked else _unopened(error)) from error
+    found = os.fstat(descriptor)
+    mode = found.st_mode
+    if stat.S_ISREG(mode) and (links or found.st_nlink == 1):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
+    if stat.S_ISREG(mode):
+        raise refusal(path, LINKED)
     what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
-    raise refusal(path, Flaw(f"is {what}, where a file was expected", "give a model file"))
+    raise refusal(path, Flaw(f"is {what}; expected a file", "give a model file"))
 
 
 def _unopened(error: OSError | ValueError) -> Flaw:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return Flaw("does not exist, where a model file or folder was expected", "check the spelling")
+        return Flaw("does not exist; expected a model file or folder", "check the spelling")
     if isinstance(error, OSError) and error.errno == errno.ENXIO:
-        return Flaw("is a socket or a device, where a file was expected", "give a model file")
+        return Flaw("is a socket or a device; expected a file", "give a model file")
     words = error.strerror if isinstance(error, OSError) else error
-    return Flaw(f"cannot be opened ({words}), where a readable file was expected", "check its permissions")
+    return Flaw(f"cannot be opened ({words}); expected a readable file", "check its permissions")

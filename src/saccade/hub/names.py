@@ -1,12 +1,28 @@
-"""Names of repositories on the hub, as a person types them."""
+"""Names on the hub: what a person types, what a listing may name, and which files a model needs."""
 
 import re
+from collections.abc import Iterable
 
-from saccade.errors import UsageError
+from saccade.errors import ModelError, UsageError
+from saccade.files.paths import shown
 
 WORD = r"\w(?:[\w.-]*\w)?"
 NAME = re.compile(rf"(?:hf-hub:|hf_hub:|hf:)?({WORD}/{WORD})(?:@(.+))?", re.ASCII)
 REVISION = re.compile(rf"{WORD}(?:/{WORD})*", re.ASCII)
+SETTINGS = {
+    "config.json", "preprocessor_config.json", "model.json", "preprocess.json", "labels.txt",
+    "tokenizer.json", "tokenizer.source.json", "tokenizer_config.json",
+    "vocab.json", "merges.txt", "vocab.txt",
+}  # fmt: skip
+WEIGHTS = (  # the first kind that is there is taken: a single file, or shards together with their index
+    (r"model\.safetensors", ""),
+    (r"model(-\d+-of-\d+\.safetensors|\.safetensors\.index\.json)", "model.safetensors.index.json"),
+    (r"(?!.*-\d+-of-)[\w.-]+\.safetensors", ""),
+    (r"[\w.-]+\.npz", ""),
+    (r"pytorch_model\.bin", ""),
+    (r"pytorch_model(-\d+-of-\d+\.bin|\.bin\.index\.json)", "pytorch_model.bin.index.json"),
+    (r"(?!training_args|optimizer|scheduler|.*-\d+-of-)[\w.-]+\.bin", ""),
+)
 EXAMPLES = {"model": "google/vit-base-patch16-224", "dataset": "uoft-cs/cifar10"}
 
 
@@ -25,3 +41,42 @@ def read_name(name: str, revision: str | None = None, kind: str = "model") -> tu
             "expected one branch, tag or commit, such as main; leave it out for the newest"
         )
     return match[1], wanted[0]
+
+
+def is_plain(name: str) -> bool:
+    """Return whether a listed file name only leads down: never up, out, or to hidden files."""
+    parts = name.split("/")
+    return (
+        name.isprintable()
+        and not re.search(r"[\\:]", name)
+        and all(part and part[0] not in ".~" and len(part.encode()) <= 200 for part in parts)
+        and len(name.encode()) <= 1000
+    )
+
+
+def quote(text: object, limit: int = 200) -> str:
+    """Return a server's text as one short printable line."""
+    return shown(" ".join(str(text).split()), limit)
+
+
+def choose_files(names: Iterable[str], repo: str) -> list[str]:
+    """Return the files that a model needs: its settings, then its weights, of the safest kind there is.
+
+    Only files at the top count, so no listing can lead out of the folder. A repository that has nothing but
+    pickles gives its .bin, which the loader refuses, naming `saccade convert`.
+    """
+    names = sorted(names)
+    for kind, index in WEIGHTS:
+        found = [name for name in names if re.fullmatch(kind, name, re.ASCII)]
+        if index in found or (not index and len(found) == 1):
+            return [name for name in names if name in SETTINGS] + found
+        if not index and found:
+            some = ", ".join(quote(name, 60) for name in found[:5])
+            raise ModelError(
+                f"{repo} holds {len(found)} files of weights ({some}); expected one, or "
+                "model.safetensors; download the one you want by hand and give its path"
+            )
+    raise ModelError(
+        f"{repo} holds no weights among its {len(names)} files; expected model.safetensors or an .npz "
+        "at the top; choose a repository that has one"
+    )

@@ -1,9 +1,10 @@
-"""From probabilities and labels to the numbers that a classifier is judged by.
+"""From probabilities and labels to the metrics of a classifier.
 
-Shapes: n pictures. The counts are those of scikit-learn (tests hold them equal); a class that never occurs
-has precision, recall and F1 of 0 and, as there, no part in the means.
+Shapes: n images. The numbers equal scikit-learn's (tests compare them); a class that never occurs has
+precision, recall and F1 of 0 and, as there, is left out of the means.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from jaxtyping import Float, Float64, Int, Int64, Shaped
 BINS = 15
 TOP = 5
 SMALLEST = float(np.finfo(np.float64).eps)
-"""Probabilities below this count as this in the loss, as in scikit-learn: no mistake costs infinity."""
+"""Smaller probabilities count as this in the loss, as in scikit-learn: no mistake costs infinity."""
 
 Matrix = Int64[np.ndarray, "classes classes"]
 Counts = Int64[np.ndarray, "classes"]
@@ -22,7 +23,7 @@ Shares = Float64[np.ndarray, "classes"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bin:
-    """The pictures whose highest probability lies in (low, high], for a reliability diagram."""
+    """The images whose highest probability is in (low, high], for a reliability diagram."""
 
     low: float
     high: float
@@ -34,17 +35,17 @@ class Bin:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Scores:
-    """What cannot be derived is stored; everything else follows from the confusion matrix and the bins."""
+class ClassifyScores:
+    """All metrics; those that follow from the confusion matrix and the bins are not stored."""
 
     confusion: Matrix
-    """Pictures by label (row) and answer (column)."""
+    """Images by label (row) and answer (column)."""
     top5: float
-    """Share whose label is among the 5 most probable classes, or all of them if there are fewer."""
+    """Share of images whose label is among the 5 most probable classes (or all, if there are fewer)."""
     loss: float
     """Mean negative log-likelihood of the labels, in nats."""
     brier: float
-    """Mean squared distance between the probabilities and the truth, summed over classes (0 to 2)."""
+    """Mean squared distance between the probabilities and the labels, summed over classes (0 to 2)."""
     bins: tuple[Bin, ...]
 
     @property
@@ -53,7 +54,7 @@ class Scores:
 
     @property
     def count(self) -> int:
-        """Number of pictures."""
+        """Number of images."""
         return int(self.confusion.sum())
 
     @property
@@ -66,22 +67,22 @@ class Scores:
 
     @property
     def support(self) -> Counts:
-        """Pictures per label."""
+        """Images per label."""
         return self.confusion.sum(axis=1)
 
     @property
     def answers(self) -> Counts:
-        """Pictures per answer."""
+        """Images per answer."""
         return self.confusion.sum(axis=0)
 
     @property
     def precision(self) -> Shares:
-        """Of the pictures called so, the share that are; 0 for a class that was never the answer."""
+        """Of the images that got this answer, the share with this label; 0 for a class never answered."""
         return _share(self.confusion.diagonal(), self.answers)
 
     @property
     def recall(self) -> Shares:
-        """Of the pictures that are so, the share called so; 0 for a class without pictures."""
+        """Of the images with this label, the share that got this answer; 0 for a class without images."""
         return _share(self.confusion.diagonal(), self.support)
 
     @property
@@ -96,12 +97,12 @@ class Scores:
 
     @property
     def balanced_accuracy(self) -> float:
-        """Mean recall of the classes that have pictures."""
+        """Mean recall of the classes that have images."""
         return float(self.recall[self.support > 0].mean())
 
     @property
     def confidence(self) -> float:
-        """Mean highest probability; a calibrated model has it equal to its accuracy."""
+        """Mean highest probability; equal to the accuracy if the model is calibrated."""
         return sum(b.count * b.confidence for b in self.bins) / self.count
 
     @property
@@ -110,7 +111,7 @@ class Scores:
         return sum(b.count * abs(b.confidence - b.accuracy) for b in self.bins) / self.count
 
     def to_json(self) -> dict[str, Any]:
-        """Return every number, the derived ones too; `from_json` reads only the stored ones."""
+        """Return every metric, derived ones too; `from_json` reads only the stored ones."""
         numbers = ("classes", "count", "accuracy", "top5", "loss", "macro_f1", "balanced_accuracy")
         arrays = ("precision", "recall", "f1", "support", "confusion")
         return {
@@ -120,8 +121,8 @@ class Scores:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Scores":
-        """Read what `to_json` gave; anything else is a ValueError."""
+    def from_json(cls, value: dict[str, Any]) -> "ClassifyScores":
+        """Read what `to_json` returned; anything else is a ValueError."""
         try:
             confusion = np.array(value["confusion"], dtype=np.int64)
             numbers = {name: float(value[name]) for name in ("top5", "loss", "brier")}
@@ -129,22 +130,24 @@ class Scores:
                 Bin(**{name: kind(row[name]) for name, kind in _BIN.items()}) for row in value["bins"]
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"scores lack a piece or hold another kind of value ({error!r})") from None
+            raise ValueError(
+                f"the scores lack a field or have a value of the wrong type ({error!r})"
+            ) from None
         square = confusion.ndim == 2 and confusion.shape[0] == confusion.shape[1]
         if not square or confusion.size == 0 or confusion.min() < 0 or not confusion.any():
-            raise ValueError("the confusion matrix is not a square of counts with at least one picture")
+            raise ValueError("the confusion matrix is not a square of counts with at least one image")
         shares = [share for b in bins for share in (b.confidence, b.accuracy)]
         counts = [b.count for b in bins]
         if sum(counts) != confusion.sum() or min(counts) < 0 or not all(0 <= share <= 1 for share in shares):
-            raise ValueError("the bins do not share out the pictures of the confusion matrix")
+            raise ValueError("the bins do not add up to the images of the confusion matrix")
         return cls(confusion=_fixed(confusion), bins=bins, **numbers)
 
 
 _BIN = {"low": float, "high": float, "count": int, "confidence": float, "accuracy": float}
 
 
-def scores(probabilities: Float[np.ndarray, "n classes"], labels: Int[np.ndarray, " n"]) -> Scores:
-    """Compare what a model thought of n pictures with what they are."""
+def scores(probabilities: Float[np.ndarray, "n classes"], labels: Int[np.ndarray, " n"]) -> ClassifyScores:
+    """Compare a model's probabilities for n images with their labels."""
     _check(probabilities, labels)
     n, classes = probabilities.shape
     rows, numbers = np.arange(n), np.arange(classes)
@@ -156,7 +159,7 @@ def scores(probabilities: Float[np.ndarray, "n classes"], labels: Int[np.ndarray
     tied = (probabilities == truth[:, None]) & (numbers < labels[:, None])
     rank = ((probabilities > truth[:, None]) | tied).sum(axis=1)
     squares = np.einsum("nc,nc->n", probabilities, probabilities, dtype=np.float64)
-    return Scores(
+    return ClassifyScores(
         confusion=_fixed(confusion),
         top5=float((rank < TOP).mean()),
         loss=float(-np.log(np.clip(truth.astype(np.float64), SMALLEST, 1)).mean()),
@@ -169,28 +172,28 @@ def _check(probabilities: Float[np.ndarray, "n classes"], labels: Int[np.ndarray
     classes = probabilities.shape[1]
     if probabilities.size == 0:
         raise ValueError(
-            f"{len(labels)} pictures of {classes} classes cannot be scored; expected at least one of each"
+            f"{len(labels)} images of {classes} classes cannot be scored; expected at least one of each"
         )
     if labels.min() < 0 or labels.max() >= classes:
         wrong = labels[(labels < 0) | (labels >= classes)][0]
-        raise ValueError(f"label {wrong} is outside 0 to {classes - 1}, the classes that the model knows")
+        raise ValueError(f"label {wrong} is outside 0 to {classes - 1}, the model's classes")
     sums = probabilities.sum(axis=1, dtype=np.float64)
-    # Written so that NaN is odd too; 1e-2 lets half precision pass.
+    # Negated, so that NaN is odd too; 1e-2 lets half precision pass.
     odd = ~((np.abs(sums - 1) < 1e-2) & (probabilities.min(axis=1) >= 0))
     if odd.any():
         row = int(odd.argmax())
         raise ValueError(
-            f"row {row} of the probabilities sums to {sums[row]:.4g} with a lowest value of "
-            f"{probabilities[row].min():.4g}; expected a sum of 1 and nothing negative: apply softmax first"
+            f"row {row} of the probabilities sums to {sums[row]:.4g} and has a minimum of "
+            f"{probabilities[row].min():.4g}; expected a sum of 1 and no negative value: apply softmax first"
         )
 
 
 def _bins(confidence: Float64[np.ndarray, " n"], hit: Shaped[np.ndarray, " n"]) -> tuple[Bin, ...]:
     edges = np.linspace(0, 1, BINS + 1)
-    place = np.searchsorted(edges[1:-1], confidence)
-    count = np.bincount(place, minlength=BINS)
+    index = np.searchsorted(edges[1:-1], confidence)
+    count = np.bincount(index, minlength=BINS)
     means = [
-        _share(np.bincount(place, weights=values, minlength=BINS), count) for values in (confidence, hit)
+        _share(np.bincount(index, weights=values, minlength=BINS), count) for values in (confidence, hit)
     ]
     columns = (edges[:-1], edges[1:], count, *means)
     return tuple(
@@ -206,3 +209,32 @@ def _share(part: Shaped[np.ndarray, " k"], whole: Shaped[np.ndarray, " k"]) -> F
 def _fixed(array: Matrix) -> Matrix:
     array.setflags(write=False)
     return array
+
+
+def pool_scores(parts: Sequence[ClassifyScores]) -> ClassifyScores:
+    """Return the scores of all parts together, as if all images had been scored at once."""
+    if not parts:
+        raise ValueError("no scores to pool; expected one or more")
+    counts = [part.count for part in parts]
+
+    def mean(value: Callable[[ClassifyScores], float]) -> float:
+        total = sum(count * value(part) for count, part in zip(counts, parts, strict=True))
+        return total / sum(counts)
+
+    return ClassifyScores(
+        confusion=_fixed(np.sum([part.confusion for part in parts], axis=0)),
+        top5=mean(lambda part: part.top5),
+        loss=mean(lambda part: part.loss),
+        brier=mean(lambda part: part.brier),
+        bins=tuple(_joined(bins) for bins in zip(*(part.bins for part in parts), strict=True)),
+    )
+
+
+def _joined(bins: Sequence[Bin]) -> Bin:
+    """Return one bin of all parts; rounding must not lift a share above 1."""
+    count = sum(b.count for b in bins)
+    confidence, accuracy = (
+        min(1.0, sum(b.count * getattr(b, name) for b in bins) / max(count, 1))
+        for name in ("confidence", "accuracy")
+    )
+    return Bin(low=bins[0].low, high=bins[0].high, count=count, confidence=confidence, accuracy=accuracy)

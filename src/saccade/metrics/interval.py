@@ -1,4 +1,4 @@
-"""How far to trust a share that was counted on few pictures."""
+"""How far to trust a share that was counted on few examples."""
 
 from math import sqrt
 
@@ -14,10 +14,18 @@ def wilson(hits: int, count: int, z: float = Z95) -> tuple[float, float]:
     0.596 0.982
     """
     if not 0 <= hits <= count or not count:
-        raise ValueError(
-            f"{hits} hits of {count} pictures have no interval; expected 0 <= hits <= count, count > 0"
-        )
+        raise ValueError(f"{hits} of {count} has no interval; expected 0 <= hits <= count and count > 0")
     share, weight = hits / count, z * z / count
     middle = (share + weight / 2) / (1 + weight)
     half = sqrt(share * (1 - share) * weight + weight * weight / 4) / (1 + weight)
     return (0.0 if hits == 0 else middle - half), (1.0 if hits == count else middle + half)
+
+
+def interval_words(correct: int, count: int) -> str:
+    """Return the 95 % confidence interval of an accuracy as text.
+
+    >>> interval_words(48, 50)
+    '95% CI 86.5% to 98.9%'
+    """
+    low, high = wilson(correct, count)
+    return f"95% CI {low:.1%} to {high:.1%}"

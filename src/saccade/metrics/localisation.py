@@ -1,7 +1,7 @@
-"""How well a map of importance finds the object, where a mask says which pixels belong to it.
+"""How well an explanation map finds the object, given a mask of its pixels.
 
-As in Chefer, Gur and Wolf 2021 (https://arxiv.org/abs/2012.09838, section 4): what lies above the map's own
-mean is taken for the object, the rest for the background. Shapes: n pictures of height x width pixels.
+As in Chefer, Gur and Wolf 2021 (https://arxiv.org/abs/2012.09838, section 4): pixels above the map's own mean
+count as object, the rest as background. Shapes: n images of height x width pixels.
 """
 
 from collections.abc import Sequence
@@ -11,31 +11,31 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64, Integer
 
 OBJECT, BACKGROUND, IGNORED = 1, 0, -1
-"""The values of a mask; pixels that are ignored (a blurred border, say) count for nothing."""
+"""The values of a mask; ignored pixels (a blurred border, say) do not count."""
 
 Map = Float[np.ndarray, "height width"]
 Mask = Integer[np.ndarray, "height width"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Segmented:
-    """Scores of the maps of several pictures; each is 1 at best."""
+class LocalisationScores:
+    """Scores of the maps of several images; each is at most 1."""
 
     count: int
-    """Pictures whose mask shows an object."""
+    """Images whose mask shows an object."""
     pixel_accuracy: float
-    """Share of all pixels that are on the right side of the mean."""
+    """Share of all pixels that are on the correct side of the mean."""
     iou: float
-    """Intersection over union, the mean of object and background, over the pixels of all pictures."""
+    """Intersection over union, averaged over object and background, from the pixels of all images."""
     average_precision: float
-    """Mean over pictures, and over object and background, of the average precision."""
+    """Average precision, averaged over images and over object and background."""
     pointing: float
-    """Share of the pictures whose highest place lies on the object (Zhang et al. 2018, pointing game)."""
+    """Share of images whose highest pixel is on the object (Zhang et al. 2018, pointing game)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlap:
-    """One picture: pixels by truth (row) and by the map (column), background first."""
+    """One image: pixels by mask (row) and by map (column), background first."""
 
     pixels: Int64[np.ndarray, "2 2"]
     average_precision: float
@@ -51,50 +51,45 @@ class Overlap:
 
 
 def _iou(pixels: Int64[np.ndarray, "2 2"]) -> float:
-    """Mean over the classes that occur."""
+    """Return the mean over the classes that occur."""
     union = pixels.sum(0) + pixels.sum(1) - pixels.diagonal()
     there = union > 0
     return float((pixels.diagonal()[there] / union[there]).mean())
 
 
 def above_mean(map_: Map) -> Bool[np.ndarray, "height width"]:
-    """What the map takes for the object; a map that is the same everywhere takes nothing."""
+    """Return the pixels that count as object; none if the map is constant."""
     return map_ > map_.mean(dtype=np.float64)
 
 
 def average_precision(score: Float[np.ndarray, "n"], truth: Bool[np.ndarray, "n"]) -> float:
-    """Area under precision over recall in steps, as scikit-learn's; equal scores come all at once."""
-    order = np.argsort(-score, kind="stable")
-    score, truth = score[order], truth[order]
-    last = np.flatnonzero(np.append(np.diff(score) != 0, True))
-    found = np.cumsum(truth)[last]
-    if not found[-1]:
-        return 0.0
-    precision, recall = found / (last + 1), found / found[-1]
-    return float(np.sum(np.diff(recall, prepend=0.0) * precision))
+    """Return the area under precision over recall, in steps; 0 if nothing is true."""
+    from sklearn.metrics import average_precision_score
+
+    return float(average_precision_score(truth, score)) if truth.any() else 0.0
 
 
 def hits(map_: Map, mask: Mask) -> bool:
-    """Whether the highest place of the map lies on the object; several equal ones must all lie there."""
+    """Return whether the highest pixel, or every one of several equal ones, is on the object."""
     return bool((mask[map_ == map_.max()] == OBJECT).all())
 
 
 def overlap(map_: Map, mask: Mask) -> Overlap:
-    """Score one map against one mask; pixels that are ignored are left out of all but the pointing."""
+    """Score one map against one mask; only the pointing game sees ignored pixels."""
     counted = mask != IGNORED
-    truth, told = mask[counted] == OBJECT, above_mean(map_)[counted]
-    pixels = np.bincount(2 * truth + told, minlength=4).reshape(2, 2)
+    truth, answer = mask[counted] == OBJECT, above_mean(map_)[counted]
+    pixels = np.bincount(2 * truth + answer, minlength=4).reshape(2, 2)
     score = map_[counted].astype(np.float64)
     both = average_precision(score, truth), average_precision(-score, ~truth)
     return Overlap(pixels, sum(both) / 2, hits(map_, mask))
 
 
-def segmented(overlaps: Sequence[Overlap]) -> Segmented:
-    """Scores of the set; counts of pixels are added up before they are divided, as in the paper."""
+def localisation_scores(overlaps: Sequence[Overlap]) -> LocalisationScores:
+    """Return the scores of several images; pixels are summed before dividing, as in the paper."""
     if not overlaps:
-        raise ValueError("no overlap of a map and a mask was given; expected one or more")
+        raise ValueError("no maps to score; expected one or more")
     pixels = np.sum([one.pixels for one in overlaps], axis=0)
-    return Segmented(
+    return LocalisationScores(
         count=len(overlaps),
         pixel_accuracy=float(pixels.trace() / pixels.sum()),
         iou=_iou(pixels),

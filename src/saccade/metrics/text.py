@@ -1,4 +1,4 @@
-"""Translations and texts as numbers: BLEU in two forms, perplexity, how often each place is right."""
+"""Metrics of translations and texts: BLEU in two forms, perplexity, accuracy by position."""
 
 import math
 from collections import Counter
@@ -23,11 +23,11 @@ def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
 
 
 def simple_bleu(answer: Sequence[str], reference: Sequence[str], k: int = 2) -> float:
-    """BLEU of one sentence in a form for teaching (Zhang et al., "Dive into Deep Learning", section 10.7).
+    """Return a sentence's BLEU in a form for teaching (Zhang et al., "Dive into Deep Learning", 10.7).
 
     exp(min(0, 1 - |reference| / |answer|)) · ∏ p_n^(1 / 2^n) for n from 1 to k, where p_n is the share of
     the answer's n-grams that the reference has too, each at most as often as there. It is not the BLEU of
-    Papineni et al. 2002, which `corpus_bleu` gives. An answer shorter than k is judged by the n-grams it
+    Papineni et al. 2002, which `corpus_bleu` returns. An answer shorter than k is scored by the n-grams it
     has; an empty one scores 0, but against an empty reference 1.
     """
     check_number("k", k, 1, 100)
@@ -52,7 +52,7 @@ def _bleu(lowercase: bool, tokenize: str) -> "BLEU":
 
 @dataclass(frozen=True, slots=True)
 class BleuCounts:
-    """All that BLEU needs to know of some sentences; the counts of parts add up to those of the whole."""
+    """What BLEU needs of some sentences; the counts of parts add up to those of the whole."""
 
     right: tuple[int, ...] = (0,) * ORDERS
     """n-grams that the reference has too, for n from 1."""
@@ -64,17 +64,17 @@ class BleuCounts:
         return BleuCounts.of([a + b for a, b in zip(self.numbers(), other.numbers(), strict=True)])
 
     def numbers(self) -> list[int]:
-        """In one row, to be summed over processes."""
+        """Return all counts in one row, to be summed over processes."""
         return [*self.right, *self.total, self.length, self.reference]
 
     @classmethod
     def of(cls, numbers: Sequence[int | float]) -> "BleuCounts":
-        """What `numbers` gave."""
+        """Read what `numbers` returned."""
         row = [int(number) for number in numbers]
         return cls(tuple(row[:ORDERS]), tuple(row[ORDERS : 2 * ORDERS]), *row[2 * ORDERS :])
 
     def score(self) -> float:
-        """From 0 to 100, smoothed as sacrebleu does by default (exp)."""
+        """Return BLEU from 0 to 100, smoothed as by sacrebleu's default (exp)."""
         if not self.length:
             return 0.0
         from sacrebleu.metrics.bleu import BLEU
@@ -98,11 +98,11 @@ class Bleu:
 def corpus_bleu(
     answers: Sequence[str], references: Sequence[str], *, lowercase: bool = False, tokenize: str = "13a"
 ) -> Bleu:
-    """BLEU of many sentences, one reference each, of texts as people write them, not split into words.
+    """Return BLEU of many sentences with one reference each; texts are plain, not split into words.
 
     Args:
-        lowercase: Whether capital letters are forgiven (case:lc in the signature).
-        tokenize: How sacrebleu parts words: 13a, intl, zh, char, none.
+        lowercase: Ignore case (case:lc in the signature).
+        tokenize: How sacrebleu splits words: 13a, intl, zh, char, none.
     """
     if len(answers) != len(references):
         raise UsageError(f"there are {len(answers):,} answers but {len(references):,} references")
@@ -116,57 +116,57 @@ def corpus_bleu(
 
 
 def perplexity(loss: float) -> float:
-    """exp of the mean negative log-probability of a word in nats: as unsure as among so many words."""
+    """Return exp(loss), for a mean loss per word in nats: as uncertain as a choice among this many words."""
     return math.exp(loss) if loss < 700 else math.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ByPlace:
-    """How often the word at each place is right."""
+class ByPosition:
+    """How often the word at each position is correct."""
 
     right: Float64[np.ndarray, "n"]
-    """Counts, as the count below."""
+    """Number of correct words at each position."""
     count: Float64[np.ndarray, "n"]
 
-    def __add__(self, other: "ByPlace") -> "ByPlace":
+    def __add__(self, other: "ByPosition") -> "ByPosition":
         most = max(len(self.count), len(other.count))
         wide = [np.pad(a, (0, most - len(a))) for a in (self.right, self.count, other.right, other.count)]
-        return ByPlace(wide[0] + wide[2], wide[1] + wide[3])
+        return ByPosition(wide[0] + wide[2], wide[1] + wide[3])
 
     @property
     def accuracy(self) -> Float64[np.ndarray, "n"]:
-        """By place; not a number where no sentence is as long."""
+        """By position; NaN where no sentence is that long."""
         with np.errstate(invalid="ignore"):
             return self.right / np.where(self.count > 0, self.count, np.nan)
 
     @property
     def mean(self) -> float:
-        """Over all words."""
+        """Accuracy over all words."""
         return float(self.right.sum() / max(self.count.sum(), 1))
 
 
-NOWHERE = ByPlace(np.empty(0), np.empty(0))
+NOWHERE = ByPosition(np.empty(0), np.empty(0))
 
 
 class Exposure(NamedTuple):
-    """How often each place is right, given the true words before it, and given the model's own.
+    """Accuracy by position, given the true words before it, and given the model's own.
 
-    The gap is the exposure bias: trained on true words only, a model has never met its own mistakes.
+    The gap is the exposure bias: trained on true words only, a model has never seen its own mistakes.
     """
 
-    forced: ByPlace
-    free: ByPlace
+    forced: ByPosition
+    free: ByPosition
 
 
-def by_place(
+def by_position(
     answer: Integer[np.ndarray, "b n"], wanted: Integer[np.ndarray, "b n"], mask: Bool[np.ndarray, "b n"]
-) -> ByPlace:
-    """Compare sentences word by word at the places where `mask` has a wanted word."""
+) -> ByPosition:
+    """Compare sentences word by word where `mask` is True."""
     right = ((answer == wanted) & mask).sum(0)
-    return ByPlace(right.astype(np.float64), mask.sum(0).astype(np.float64))
+    return ByPosition(right.astype(np.float64), mask.sum(0).astype(np.float64))
 
 
 @cache
 def signature(lowercase: bool = False, tokenize: str = "13a") -> str:
-    """What to cite with a score of `BleuCounts`."""
+    """Return the signature to cite with a score of `BleuCounts`."""
     return corpus_bleu([], [], lowercase=lowercase, tokenize=tokenize).signature

@@ -1,7 +1,10 @@
-"""From a config to a module, and from a config to JSON and back."""
+"""From a config to its module, and to JSON and back: one table for all models."""
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, overload
+
+import torch
+from torch.overrides import TorchFunctionMode
 
 from saccade import values
 from saccade.errors import ModelError
@@ -11,49 +14,119 @@ from saccade.models.names import Config
 from saccade.models.resnet import ResNet, ResNetConfig
 from saccade.models.vit import ViT, ViTConfig
 
+if TYPE_CHECKING:
+    from saccade.models.text.names import Text, TextConfig
+
+M = TypeVar("M")
 Vision: TypeAlias = ViT | ResNet
 Known: TypeAlias = Config | LoopConfig
-KINDS: dict[str, type[Known]] = {"vit": ViTConfig, "hybrid": HybridConfig, "resnet": ResNetConfig}
 
 
-def build(config: Known) -> Vision:
-    """An untrained module for a config."""
+class Kind(NamedTuple):
+    """A config, and what makes a module of it."""
+
+    config: type[Any]
+    module: Callable[[Any], Any]
+
+
+KINDS = {  # by the name in model.json
+    "vit": Kind(ViTConfig, ViT),
+    "hybrid": Kind(HybridConfig, Hybrid),
+    "resnet": Kind(ResNetConfig, ResNet),
+}
+
+
+def text_kinds() -> dict[str, Kind]:
+    """Return the kinds of text models; training on images never loads them."""
+    from saccade.models.text.bert import BERT, BERTConfig
+    from saccade.models.text.gpt import GPT, GPTConfig
+    from saccade.models.text.seq2seq import Seq2Seq, Seq2SeqConfig
+    from saccade.models.text.transformer import Captioner, CaptionerConfig, Transformer, TransformerConfig
+
+    return {
+        "seq2seq": Kind(Seq2SeqConfig, Seq2Seq),
+        "transformer": Kind(TransformerConfig, Transformer),
+        "captioner": Kind(CaptionerConfig, Captioner),
+        "gpt": Kind(GPTConfig, GPT),
+        "bert": Kind(BERTConfig, BERT),
+    }
+
+
+def _kind_of(config: Any) -> str:
+    if isinstance(config, LoopConfig):
+        return config.kind
+    vision = isinstance(config, ViTConfig | HybridConfig | ResNetConfig)
+    kinds = KINDS if vision else text_kinds()
+    return next(name for name, kind in kinds.items() if type(config) is kind.config)
+
+
+@overload
+def build(config: Known) -> Vision: ...
+@overload
+def build(config: "TextConfig") -> "Text": ...
+def build(config: Any) -> Any:
+    """Build an untrained module."""
     if isinstance(config, LoopConfig):
         return config.build()
-    if isinstance(config, HybridConfig):
-        return Hybrid(config)
-    return ViT(config) if isinstance(config, ViTConfig) else ResNet(config)
+    kind = _kind_of(config)
+    return (KINDS.get(kind) or text_kinds()[kind]).module(config)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Draws no random numbers; to draw none on the meta device, torch imports its compiler for a second."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if getattr(function, "__name__", "") in ("normal_", "uniform_", "trunc_normal_"):
+            return args[0] if args else kwargs["tensor"]  # torch.nn.init passes it on by name
+        return function(*args, **(kwargs or {}))
+
+
+def undrawn(make: Callable[[], M]) -> M:
+    """Return what `make` builds, on the meta device and with no number drawn."""
+    with torch.device("meta"), _Undrawn():
+        return make()
+
+
+def blank(config: Known) -> Vision:
+    """Build a module on the meta device: all of its shapes, none of its memory."""
+    return undrawn(lambda: build(config))
 
 
 def config_of(module: Vision) -> Known:
-    """The config that `build` would make this module from."""
+    """Return the config that `build` would make this module from."""
     if isinstance(module, Looped):
         return module.loop
     return module.hybrid if isinstance(module, Hybrid) else module.config
 
 
-def to_json(config: Known) -> dict[str, Any]:
-    """Numbers and words only."""
+def build_like(module: Vision) -> Vision:
+    """Return an untrained module of the same config."""
+    return build(config_of(module))
+
+
+def to_json(config: Any) -> dict[str, Any]:
+    """Return a config as numbers and words."""
     if isinstance(config, LoopConfig):
         return {"kind": config.kind, **values.to_json(config), "vit": to_json(config.vit)}
-    kind = next(name for name, made in KINDS.items() if type(config) is made)
-    return {"kind": kind, **values.to_json(config)}
+    return {"kind": _kind_of(config), **values.to_json(config)}
 
 
-def from_json(found: Mapping[str, Any], kinds: Mapping[str, type[Known]] = KINDS) -> Known:
-    """The config that `to_json` wrote; anything else is refused in words.
+def from_json(found: Mapping[str, Any], kinds: Mapping[str, Kind] = KINDS) -> Any:
+    """Return the config that `to_json` wrote; refuse anything else.
 
     Args:
-        kinds: which kinds there are; rooms above this one know more of them.
+        kinds: Which kinds are accepted; `tokens.kinds` has more of them, and `text_kinds` others.
     """
     kind = found.get("kind")
     if not isinstance(kind, str) or kind not in kinds:
         raise ModelError(f"the model's kind is {kind!r}; expected one of {', '.join(kinds)}")
     fields = {name: value for name, value in found.items() if name != "kind"}
-    if issubclass(kinds[kind], LoopConfig):
+    if issubclass(kinds[kind].config, LoopConfig):
         inner = fields.get("vit")
         fields["vit"] = from_json(inner if isinstance(inner, Mapping) else {})
     try:
-        return values.from_json(kinds[kind], fields)
+        return values.from_json(kinds[kind].config, fields)
     except ValueError as error:
-        raise ModelError(f"the config of the model cannot work: {error}") from error
+        raise ModelError(f"the model's config cannot work: {error}") from error

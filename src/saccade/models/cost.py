@@ -1,4 +1,4 @@
-"""What a model costs: parameters and multiply-accumulates, counted from the real module, not run."""
+"""The cost of a model: parameters and multiply-accumulates, counted on the meta device."""
 
 from dataclasses import replace
 from functools import cache
@@ -7,37 +7,34 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from saccade.models.blank import blank, undrawn
+from saccade.models.build import blank, build, undrawn
 from saccade.models.hybrid import HybridConfig
+from saccade.models.modules import device_of
 from saccade.models.names import Config, config
 from saccade.models.resnet import ResNetConfig
-from saccade.models.text.captioner import CaptionerConfig
-from saccade.models.text.names import build as build_text
-from saccade.models.text.names import config as text_config
-from saccade.models.text.seq2seq import Seq2SeqConfig
 
 
 def parameters(module: nn.Module) -> int:
-    """How many numbers are learnt."""
+    """Return the number of parameters."""
     return sum(p.numel() for p in module.parameters())
 
 
 def macs(module: nn.Module, image: tuple[int, int]) -> int:
-    """Multiply-accumulates for one picture, in matrix products, convolutions and attention."""
-    with FlopCounterMode(display=False) as counter:  # it needs gradients to be on, to follow the modules
-        module(torch.zeros(1, 3, *image, device=next(module.parameters()).device))
+    """Return the multiply-accumulates for one image, in matrix products, convolutions and attention."""
+    with FlopCounterMode(display=False) as counter:  # it follows the modules only with gradients on
+        module(torch.zeros(1, 3, *image, device=device_of(module)))
     return counter.get_total_flops() // 2
 
 
 @cache
 def _counted(made: Config) -> tuple[int, int]:
-    """Parameters and multiply-accumulates of a model without numbers."""
+    """Return parameters and multiply-accumulates, counted on the whole model."""
     module = blank(made).eval()
     return parameters(module), macs(module, module.config.image)
 
 
 def count(made: Config) -> tuple[int, int]:
-    """The same, from models of one and of two blocks: all blocks cost the same, and counting is slow."""
+    """Return the same from models of one and two blocks: all blocks cost the same, and counting is slow."""
     if isinstance(made, ResNetConfig):
         return _counted(made)
     vit = made.vit if isinstance(made, HybridConfig) else made
@@ -48,7 +45,7 @@ def count(made: Config) -> tuple[int, int]:
 
 
 def describe(name: str, classes: int = 1000) -> dict[str, int | str | None]:
-    """One row of the table of models; no memory is used, as the modules have no numbers."""
+    """Return one row of the table of models, without allocating the model."""
     made = config(name, classes)
     vit = made.vit if isinstance(made, HybridConfig) else made
     row: dict[str, int | str | None] = {"name": name, "image": vit.image[0]}
@@ -63,9 +60,13 @@ def describe(name: str, classes: int = 1000) -> dict[str, int | str | None]:
 
 
 def describe_text(name: str) -> dict[str, int | str | None]:
-    """One row of the table of models of text, at the sizes that their names stand for."""
+    """Return one row of the table of text models, at the published sizes."""
+    from saccade.models.text.names import text_config
+    from saccade.models.text.seq2seq import Seq2SeqConfig
+    from saccade.models.text.transformer import CaptionerConfig
+
     made = text_config(name)
-    assert not isinstance(made, CaptionerConfig), "no name stands for one"
+    assert not isinstance(made, CaptionerConfig), "no name stands for a captioner"
     row: dict[str, int | str | None] = {"name": name}
     if isinstance(made, Seq2SeqConfig):
         row |= {"layers": made.layers, "width": made.width, "hidden": made.hidden, "heads": None}
@@ -73,4 +74,4 @@ def describe_text(name: str) -> dict[str, int | str | None]:
     else:
         row |= {"layers": made.depth, "width": made.width, "hidden": made.hidden, "heads": made.heads}
         row |= {"vocabulary": made.vocabulary, "context": made.context}
-    return {**row, "params": parameters(undrawn(lambda: build_text(made)))}
+    return {**row, "params": parameters(undrawn(lambda: build(made)))}

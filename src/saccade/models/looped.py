@@ -1,7 +1,7 @@
-"""A ViT whose blocks are run by another loop: what the rooms below `tokens` need to know of it.
+"""A ViT whose blocks run in another loop: what `build` and `weights` need to know about `tokens`.
 
-`tokens` drops and merges tokens and is above this room. A config of its kinds is a `LoopConfig`, which builds
-its own module, so that `build` here needs no list of them.
+`tokens` drops and merges tokens, in a layer above this one. Its configs are `LoopConfig`s, which build their
+own modules, so `build` needs no list of them.
 """
 
 from abc import ABC, abstractmethod
@@ -18,19 +18,19 @@ from saccade.nn.attention import Tokens
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopConfig(ABC):
-    """A ViT or a hybrid, and what decides the loop over its blocks."""
+    """A ViT or a hybrid, and the settings of the loop over its blocks."""
 
     kind: ClassVar[str]
-    """Its name in model.json."""
+    """The name in model.json."""
     vit: ViTConfig | HybridConfig
 
     @abstractmethod
     def build(self) -> ViT:
-        """An untrained module."""
+        """Build an untrained module."""
 
 
 class Looped(ViT):
-    """A ViT run by another loop; its tensors keep the names that they have in the ViT."""
+    """A ViT run by another loop; its tensors keep the names they have in the ViT."""
 
     def __init__(self, config: LoopConfig) -> None:
         made = config.vit
@@ -39,7 +39,7 @@ class Looped(ViT):
         self.loop = config
 
     def features(self, z: Tokens, weight: Float[Tensor, "b n"] | None = None) -> Float[Tensor, "b *pair e"]:
-        """As a ViT's; token j counts `weight[j]` times."""
+        """Return a ViT's features; token j counts `weight[j]` times."""
         return self.pool(z, self.norm, self.config.front, weight)
 
     def read(self, z: Tokens, weight: Float[Tensor, "b n"] | None = None) -> Float[Tensor, "b classes"]:

@@ -7,16 +7,15 @@ from difflib import get_close_matches
 from saccade.errors import UsageError
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
-from saccade.models.text.names import is_text
 from saccade.models.vit import ViTConfig
-from saccade.nn import conv_stem as early
+from saccade.nn import conv_stem
 from saccade.nn.block import BlockStyle
 
 Config = ViTConfig | HybridConfig | ResNetConfig
 
 SIZES = {  # width, depth, heads, hidden
-    "xs": (64, 4, 4, 128),  # ours, for pictures of a few pixels
-    "mini": (128, 4, 4, 256),  # ours, for few pictures or little time
+    "xs": (64, 4, 4, 128),  # ours, for images of a few pixels
+    "mini": (128, 4, 4, 256),  # ours, for few images or little time
     "ti": (192, 12, 3, 768),  # Touvron et al. 2021 (DeiT), Steiner et al. 2022 (AugReg)
     "s": (384, 12, 6, 1536),
     "b": (768, 12, 12, 3072),  # Dosovitskiy et al. 2021, table 1
@@ -26,13 +25,10 @@ SIZES = {  # width, depth, heads, hidden
     "G": (1664, 48, 16, 8192),
 }
 OURS = ("xs", "mini")
-"""Sizes that nobody else's files have."""
-STEMS = {  # (name, total stride): units a stage
-    ("r50", 16): (
-        3,
-        4,
-        9,
-    ),  # Dosovitskiy et al. 2021, appendix B: the fourth stage's units moved to the third
+"""Sizes that no published weights have."""
+STEMS = {  # (name, total stride): units per stage
+    # Dosovitskiy et al. 2021, appendix B: the fourth stage's units moved to the third
+    ("r50", 16): (3, 4, 9),
     ("r50", 32): (3, 4, 6, 3),
     ("r26", 32): (2, 2, 2, 2),  # Steiner et al. 2022
     ("r", 32): (),
@@ -48,7 +44,7 @@ EXAMPLES = (
     "r_vit_ti16", "r26_vit_s32", "r26_vit_b32", "r50_vit_b16", "r50_vit_l32",
     "resnet18", "resnet34", "resnet50",
 )  # fmt: skip
-"""The names that are published or worth a line in a table; the grammar reads many more."""
+"""Names for the table of models; the grammar reads many more."""
 
 _SIZE = "|".join(SIZES)
 GRAMMAR = re.compile(
@@ -61,10 +57,19 @@ RESNET = re.compile(
 )
 
 
+def is_text(name: str) -> bool:
+    """Return whether a name is a text model's; the code of text models is loaded only if it may be."""
+    if not name.startswith(("seq2seq", "transformer", "gpt", "bert")):
+        return False
+    from saccade.models.text.names import GRAMMAR
+
+    return GRAMMAR.fullmatch(name) is not None
+
+
 def config(name: str, classes: int = 1000) -> Config:
     """Read a name such as vit_b16, vit_b16_384 or vit_b16_384x512 (size, patch, height x width)."""
     if is_text(name):
-        raise UsageError(f"{name!r} is a model of text; here one of pictures was expected, such as vit_b16")
+        raise UsageError(f"{name!r} is a text model; expected a vision model, such as vit_b16")
     if match := RESNET.fullmatch(name):
         layers, bottleneck = RESNETS[match["depth"]]
         side = int(match["side"] or 224)
@@ -82,7 +87,7 @@ def config(name: str, classes: int = 1000) -> Config:
     kind, patch, suffix = match["kind"], int(match["patch"]), match["suffix"] or ""
     if (suffix == "_distilled") > (kind == "deit") or (suffix == "_reg") > (kind == "dinov2"):
         raise _unknown(name)
-    if match["stem"] == "r":  # published as R+Ti/16, but its stem strides 4 and its patches 8 of that
+    if match["stem"] == "r":  # published as R+Ti/16, but its stem has stride 4 and its patches 8 of that
         patch *= 2
     width, depth, heads, hidden = SIZES[match["size"]]
     height = int(match["height"] or (518 if kind == "dinov2" else 224))
@@ -100,7 +105,7 @@ def config(name: str, classes: int = 1000) -> Config:
     if kind == "dinov2":
         vit = replace(vit, block=BlockStyle(layerscale=1e-5))
     if match["stem"] == "conv":
-        return replace(vit, convs=early.usual(width, patch), pool="mean")
+        return replace(vit, convs=conv_stem.usual(width, patch), pool="mean")
     if not match["stem"]:
         return vit
     if (match["stem"], patch) not in STEMS:

@@ -1,11 +1,10 @@
-"""How far a model looks: the receptive field of a CNN, and the attention distance of a ViT, in pixels.
+"""How far a model sees: the receptive field of a CNN and the attention distance of a ViT, in pixels.
 
-The theoretical field is what an output unit can depend on at all (Araujo et al. 2019, "Computing Receptive
-Fields of Convolutional Neural Networks"), the effective one what it does depend on, by its gradient (Luo et
-al. 2016, https://arxiv.org/abs/1701.04128). The distance of attention is that of Dosovitskiy et al. 2021,
-figure 7.
+The theoretical field is what an output unit can depend on (Araujo et al. 2019, "Computing Receptive Fields of
+Convolutional Neural Networks"), the effective field what it does depend on, by its gradient (Luo et al. 2016,
+https://arxiv.org/abs/1701.04128). The attention distance is that of Dosovitskiy et al. 2021, figure 7.
 
-Shapes: b batch, h heads, n patches, t tokens (patches and what stands before them).
+Shapes: b batch, h heads, n patches, t tokens (patches and those before them).
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,17 +15,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from saccade.models.build import Vision
+from saccade.models.modules import evaluating
 from saccade.models.resnet import Basic, Bottleneck, ResNet
 from saccade.models.vit import ViT
 from saccade.nn.attention import probabilities
 from saccade.nn.patch import Image
 
 SHARES = (0.5, 0.9545)
-"""Of the gradient that a radius holds: half of it, and as much as two deviations of a normal curve."""
+"""Shares of the gradient inside a radius: half, and as much as two standard deviations of a normal."""
 
 
 def layers(module: ResNet) -> Iterator[tuple[int, int]]:
-    """Kernel and stride of every layer on the longest path, the first first; the residual path is shorter."""
+    """Yield kernel and stride of every layer on the longest path, from the input on."""
     yield _sizes(module.root)
     if not module.config.small:
         yield 3, 2
@@ -42,9 +42,10 @@ def _sizes(conv: nn.Conv2d) -> tuple[int, int]:
 
 
 def receptive_field(sizes: Iterable[tuple[int, int]]) -> int:
-    """Side of the square of pixels that a unit can depend on, from (kernel, stride) of each layer.
+    """Return the side of the square that a unit can depend on, from (kernel, stride) of each layer.
 
-    Each layer adds kernel - 1 steps as long as all strides before it together (Araujo et al. 2019, eq. 2).
+    Each layer adds kernel - 1 steps, each as long as the product of all strides before it (Araujo et al.
+    2019, eq. 2).
 
     >>> receptive_field([(7, 2), (3, 2)])
     11
@@ -57,17 +58,18 @@ def receptive_field(sizes: Iterable[tuple[int, int]]) -> int:
 
 
 def gradient(module: Vision, image: Image) -> tuple[Float[Tensor, "height width"], tuple[float, float]]:
-    """How strongly the middle unit of the last map depends on each pixel, and where that unit is (y, x).
+    """Return how strongly the central unit of the last map depends on each pixel, and its position (y, x).
 
-    The absolute gradient of the unit's sum over channels, summed over colours and pictures; the last map is
-    the last stage's, or the patches after the last block.
+    This is the absolute gradient of the unit's sum over channels, summed over colours and images; the last
+    map is that of the last stage, or the patches after the last block.
     """
-    image = image.clone().requires_grad_()
-    map_ = _map(module.eval(), image)
-    row, column = (size // 2 for size in map_.shape[-2:])
-    (found,) = torch.autograd.grad(map_[..., row, column].sum(), image)
+    with evaluating(module, gradients=True):
+        image = image.clone().requires_grad_()
+        map_ = _map(module, image)
+        row, column = (size // 2 for size in map_.shape[-2:])
+        (found,) = torch.autograd.grad(map_[..., row, column].sum(), image)
     steps = [whole / part for whole, part in zip(image.shape[-2:], map_.shape[-2:], strict=True)]
-    # A convolution's unit sits on the first pixel of its stride, a patch's in the middle of its square.
+    # A convolution's unit is at the first pixel of its stride, a patch's in the centre of its square.
     inside = [0.0 if isinstance(module, ResNet) else (step - 1) / 2 for step in steps]
     y, x = (u * step + more for u, step, more in zip((row, column), steps, inside, strict=True))
     return reduce(found.abs(), "b c height width -> height width", "sum"), (y, x)
@@ -81,23 +83,23 @@ def _map(module: Vision, image: Image) -> Float[Tensor, "b d rows columns"]:
 
 
 def effective_field(module: Vision, image: Image) -> dict[float, float]:
-    """Radius in pixels, around the middle unit, that holds each share of its gradient (`SHARES`)."""
+    """Return the radius in pixels, around the central unit, that holds each of `SHARES` of its gradient."""
     found, (y, x) = gradient(module, image)
     rows, columns = (torch.arange(size, dtype=torch.float64) for size in found.shape)
     far = ((rows - y).square()[:, None] + (columns - x).square()).sqrt().flatten()
     order = far.argsort(stable=True)
     held = found.double().flatten()[order].cumsum(0)
-    if not held[-1] > 0:  # a model that answers the same whatever it sees, such as one not trained yet
+    if not held[-1] > 0:  # a constant output, as of an untrained model
         return dict.fromkeys(SHARES, 0.0)
     places = torch.searchsorted(held / held[-1], torch.tensor(SHARES, dtype=torch.float64))
     return dict(zip(SHARES, far[order][places.clamp_max(far.shape[0] - 1)].tolist(), strict=True))
 
 
 def reach(p: Float[Tensor, "b h rows t"], between: Float[Tensor, "rows n"]) -> Float[Tensor, "b h rows"]:
-    """How far each query looks: the mean distance to the patches, weighted by its attention to them.
+    """Return how far each query looks: the mean distance to the patches, weighted by its attention.
 
-    Class tokens and registers stand before the n patches and have no place: as keys they are left out, and
-    the rest of the attention is made to sum to 1 again.
+    Class tokens and registers have no position: they are left out as keys, and the remaining attention is
+    normalised to sum to 1.
     """
     p = p[..., -between.shape[1] :].double()
     total = p.sum(-1)
@@ -105,32 +107,31 @@ def reach(p: Float[Tensor, "b h rows t"], between: Float[Tensor, "rows n"]) -> F
 
 
 def attention_distance(p: Float[Tensor, "b h t t"], grid: tuple[int, int], patch: int) -> Float[Tensor, "h"]:
-    """The mean of `reach` over patches and pictures, in pixels."""
+    """Return the mean of `reach` over patches and images, in pixels."""
     between = apart(grid, patch, p)
     return reduce(reach(p[..., -between.shape[0] :, :], between), "b h n -> h", "mean")
 
 
 def apart(grid: tuple[int, int], patch: int, like: Tensor) -> Float[Tensor, "n n"]:
-    """Distances between the middles of all patches, on the device of `like`."""
+    """Return the distances between the centres of all patches, on the device of `like`."""
     rows, columns = (torch.arange(size, dtype=torch.float64, device=like.device) for size in grid)
     r = repeat(rows, "r -> (r c)", c=grid[1])
     c = repeat(columns, "c -> (r c)", r=grid[0])
     return patch * ((r[:, None] - r).square() + (c[:, None] - c).square()).sqrt()
 
 
-@torch.no_grad()
 def attention_distances(vit: ViT, image: Image) -> list[list[float]]:
-    """The distance of every head of every block, the first block first."""
-    vit.eval()
+    """Return the attention distance of every head of every block, the first block first."""
     patch = vit.config.patch
     grid = image.shape[-2] // patch, image.shape[-1] // patch
     totals = torch.zeros(len(vit.blocks), vit.config.heads, dtype=torch.float64)
-    for one in torch.split(image, 1):  # the matrices of a large grid are large
-        z, (weight, turn) = vit.embed(one), vit.relate(one)
-        for i, block in enumerate(vit.blocks):
-            q, k, v = block.attention.split(block.norm1(z), turn=turn)
-            p = probabilities(q, k, weight)
-            totals[i] += attention_distance(p, grid, patch)
-            z = block.add1(z, block.attention.join(p @ v))
-            z = block.add2(z, block.mlp(block.norm2(z)))
+    with evaluating(vit):
+        for one in torch.split(image, 1):  # the matrices of a large grid are large
+            z, (weight, turn) = vit.embed(one), vit.relate(one)
+            for i, block in enumerate(vit.blocks):
+                q, k, v = block.attention.split(block.norm1(z), turn=turn)
+                p = probabilities(q, k, weight)
+                totals[i] += attention_distance(p, grid, patch)
+                z = block.add1(z, block.attention.join(p @ v))
+                z = block.add2(z, block.mlp(block.norm2(z)))
     return (totals / image.shape[0]).tolist()

@@ -1,7 +1,7 @@
-"""ResNets, to compare a ViT with (He et al. 2016, https://arxiv.org/abs/1512.03385).
+"""ResNets, to compare with a ViT (He et al. 2016, https://arxiv.org/abs/1512.03385).
 
-In the form known as v1.5: the stride of a bottleneck is on its 3x3 convolution. The modules, left, and
-torchvision's names, right; s and u count from 0, torchvision's layers from 1:
+This is v1.5: the stride of a bottleneck is on its 3x3 convolution. Our module names, left, and torchvision's,
+right; s and u count from 0, torchvision's layers from 1:
 
     root, norm                                  conv1, bn1
     stages.{s}.{u}.conv1, norm1, ...            layer{s}.{u}.conv1, bn1, ...
@@ -32,13 +32,13 @@ class ResNetConfig:
     """Units in each stage: (2, 2, 2, 2) for 18 layers, (3, 4, 6, 3) for 34 or, with bottlenecks, 50."""
     bottleneck: bool
     width: int = 64
-    """Channels of the first stage, before a bottleneck's four times as many; they double with each stage."""
+    """Channels of the first stage (a bottleneck puts out four times as many); each stage doubles them."""
     classes: int = 1000
-    """0 leaves the head out: the model answers with its features."""
+    """0 leaves out the head: the model returns its features."""
     image: tuple[int, int] = (224, 224)
-    """Height and width of the training picture; other sizes run too."""
+    """Height and width of the training images; other sizes work too."""
     small: bool = False
-    """A root that does not shrink the picture (section 4.2), for 32-pixel pictures."""
+    """A root that does not shrink the image (section 4.2), for 32-pixel images."""
 
     def __post_init__(self) -> None:
         check_number("the number of stages in layers", len(self.layers), 1, 8)
@@ -51,12 +51,12 @@ class ResNetConfig:
 
 
 def conv(channels: int, width: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias, because a norm follows, that keeps the size but for its stride."""
+    """Build a convolution that only its stride shrinks; no bias, because a norm follows."""
     return nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
 
 
 class Basic(nn.Module):
-    """Two 3x3 convolutions beside a residual path, which is projected when its width or stride changes."""
+    """Two 3x3 convolutions with a residual connection, projected where the width or stride changes."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Basic(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1 convolutions, the last four times as wide, beside a residual path as in `Basic`."""
+    """1x1, 3x3, 1x1 convolutions, the last four times as wide, with a residual connection as in `Basic`."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def _project(channels: int, width: int, stride: int) -> tuple[nn.Module, nn.Modu
 
 
 class ResNet(nn.Module):
-    """Root, stages, mean, head; its seams have the names of a ViT's: `encode`, `features`, `read`."""
+    """Root, stages, mean, head; its methods are named as a ViT's: `encode`, `features`, `read`."""
 
     def __init__(self, config: ResNetConfig) -> None:
         super().__init__()
@@ -110,16 +110,14 @@ class ResNet(nn.Module):
             channels = inner * growth
             self.stages.append(nn.Sequential(first, *(unit(channels, inner, 1) for _ in range(units - 1))))
         init.resnet(self)
-        for (
-            module
-        ) in self.modules():  # each unit starts as its residual path (Goyal et al. 2017, section 5.1)
+        for module in self.modules():  # each unit starts as the identity (Goyal et al. 2017, section 5.1)
             if isinstance(module, Basic | Bottleneck):
                 last = module.norm2 if isinstance(module, Basic) else module.norm3
                 nn.init.zeros_(last.weight)
         self.head = linear_head(channels, config.classes)
 
     def encode(self, image: Image) -> Map:
-        """The feature map of the last stage."""
+        """Return the feature map of the last stage."""
         x = F.relu(self.norm(self.root(image)))
         if not self.config.small:
             x = F.max_pool2d(x, 3, stride=2, padding=1)
@@ -128,11 +126,11 @@ class ResNet(nn.Module):
         return x
 
     def features(self, x: Map) -> Float[Tensor, "b d"]:
-        """The mean over all places."""
+        """Return the mean over all positions."""
         return reduce(x, "b d r c -> b d", "mean")
 
     def read(self, x: Map) -> Float[Tensor, "b classes"]:
-        """Mean, head."""
+        """Return the logits: mean, head."""
         return self.head(self.features(x))
 
     def forward(self, image: Image) -> Float[Tensor, "b classes"]:

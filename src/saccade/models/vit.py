@@ -21,22 +21,22 @@ LIMITS = {"patch": 1024, "width": 2**16, "depth": 1024, "heads": 1024, "hidden":
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViTConfig:
-    """Everything that decides the weights of a ViT and what it computes with them."""
+    """Everything that decides the weights of a ViT and what it computes from them."""
 
     image: tuple[int, int] = (224, 224)
-    """Height and width of the training picture; other sizes resample the positions."""
+    """Height and width of the training images; other sizes resample the positions."""
     patch: int = 16
     width: int = 768
     depth: int = 12
     heads: int = 12
     hidden: int = 3072
     classes: int = 1000
-    """0 leaves the head out: the model answers with its features."""
+    """0 leaves out the head: the model returns its features."""
     pool: str = "token"
     position: str = "learned"
     resample: str = "antialias"
     convs: tuple[int, ...] = ()
-    """Widths of 3x3 convolutions in the place of the patch projection (nn/conv_stem.py)."""
+    """Widths of 3x3 convolutions instead of the patch projection (nn/conv_stem.py)."""
     prelogits: int = 0
     """Width of a Linear + tanh before the head, as for ImageNet-21k (section 3.1); 0 means none."""
     registers: int = 0
@@ -62,12 +62,12 @@ class ViTConfig:
 
     @property
     def front(self) -> int:
-        """How many tokens stand before the patches: class tokens, then registers."""
+        """Number of tokens before the patches: class tokens, then registers."""
         return pool.KINDS[self.pool] + self.registers
 
 
 class ViT(nn.Module):
-    """Patches to tokens, blocks, one answer; your own loops run over `embed`, `relate`, `blocks`, `read`."""
+    """Patches to tokens, blocks, logits; your own loops run over `embed`, `relate`, `blocks`, `read`."""
 
     def __init__(self, config: ViTConfig, patches: nn.Module | None = None) -> None:
         super().__init__()
@@ -100,12 +100,12 @@ class ViT(nn.Module):
         return self.dropout(torch.cat([front, z if here is None else z + here], dim=1))
 
     def relate(self, image: Image) -> tuple[Weight | None, Turn | None]:
-        """What the blocks are told about pairs of tokens; nothing unless positions are relative or rotary."""
+        """Return what relates pairs of tokens in the blocks; only relative and rotary positions do."""
         rows, cols = image.shape[-2] // self.config.patch, image.shape[-1] // self.config.patch
         return self.position.relate(rows, cols, self.config.front, image)
 
     def features(self, z: Tokens) -> Float[Tensor, "b *pair e"]:
-        """The normalised class token, or another summary (nn/pool.py)."""
+        """Return the normalised class token, or another summary (nn/pool.py)."""
         return self.pool(z, self.norm, self.config.front)
 
     def read(self, z: Tokens) -> Float[Tensor, "b classes"]:
@@ -113,7 +113,7 @@ class ViT(nn.Module):
         return self.head(self.prelogits(self.features(z)))
 
     def encode(self, image: Image) -> Tokens:
-        """Eq. 1 to 3: the tokens after the last block."""
+        """Eq. 1 to 3: return the tokens after the last block."""
         z = self.embed(image)  # Eq. 1
         weight, turn = self.relate(image)
         for block in self.blocks:

@@ -22,7 +22,7 @@ def probabilities(
     """Return the matrix that `attend` never forms: `probabilities(q, k) @ v == attend(q, k, v)`.
 
     Key j counts `weight[j]` times: 0/1 is a mask, a lower triangle is causality (`causal`), a number of
-    patches is token merging. A query that may look at no key gets zeros.
+    patches is token merging. A query that may attend to no key gets zeros.
     """
     logits = q @ k.mT * q.shape[-1] ** -0.5
     if weight is None:
@@ -40,23 +40,23 @@ def attend(
     v: Float[Tensor, "b h m e"],
     weight: Weight | None = None,
 ) -> Float[Tensor, "b h n e"]:
-    """Average the values by `probabilities(q, k, weight)` (Eq. 1), in a fused kernel wherever one exists."""
-    if (
-        weight is not None and weight.requires_grad
-    ):  # log(0) has no gradient, so a learnt decision stays a product
+    """Return `probabilities(q, k, weight) @ v` (Eq. 1), from a fused kernel wherever one exists."""
+    # log(0) has no gradient, so a learnt decision stays a product
+    if weight is not None and weight.requires_grad:
         return probabilities(q, k, weight) @ v
     return F.scaled_dot_product_attention(q, k, v, None if weight is None else weight.log().to(q.dtype))
 
 
 def causal(n: int, device: torch.device | None = None) -> Float[Tensor, "1 1 n n"]:
-    """The weight under which a query sees itself and the past: the lower triangle (rows are queries)."""
+    """Return the weight under which a query sees itself and the past: a lower triangle (rows are queries)."""
     return torch.ones(1, 1, n, n, device=device).tril()
 
 
 class Attention(nn.Module):
     """Project to heads, attend, project back (Eq. 4). Cross-attention when `context` is given.
 
-    Its reshapes are torch's own: einops would add about 1 % to a ViT-Ti at batch 1."""
+    The reshapes are torch's own: einops would add about 1 % to a ViT-Ti at batch 1.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Attention(nn.Module):
     def split(
         self, z: Tokens, context: Float[Tensor, "b m d"] | None = None, turn: Turn | None = None
     ) -> tuple[Float[Tensor, "b h n k"], Float[Tensor, "b h m k"], Float[Tensor, "b h m k"]]:
-        """Queries of z, keys and values of z or `context`; `turn` rotates queries and keys (nn/rotary.py)."""
+        """Return queries of z, keys and values of z or `context`; `turn` rotates both (nn/rotary.py)."""
         source = z if context is None else context
         pairs = ((self.q, z), (self.k, source), (self.v, source))
         q, k, v = (f(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f, x in pairs)

@@ -1,6 +1,6 @@
-"""A Transformer block, open at its seams (Dosovitskiy et al. 2021, equations 2 and 3).
+"""A Transformer block, open between its steps (Dosovitskiy et al. 2021, equations 2 and 3).
 
-Whoever needs something between the steps writes its own short loop over them:
+Code that needs something in between writes its own short loop:
 
     q, k, v = block.attention.split(block.norm1(z))
     z = block.add1(z, block.attention.join(attend(q, k, v)))
@@ -21,7 +21,7 @@ from saccade.nn.norm import KINDS, norm
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockStyle:
-    """How a block computes, its sizes aside."""
+    """How a block computes; its sizes are separate."""
 
     norm: str = "layer"
     """layer, rms or power."""
@@ -29,12 +29,12 @@ class BlockStyle:
     """pre (ViT, Eq. 2: z + f(norm(z))) or post (Vaswani et al. 2017: norm(z + f(z)))."""
     eps: float = 1e-6
     gelu: str = "erf"
-    """erf (exact) or tanh (the approximation that Google's ViT uses)."""
+    """erf (exact) or tanh (the approximation in Google's ViT)."""
     layerscale: float = 0.0
-    """First value of a learnt factor per channel on each branch (Touvron et al. 2021b); 0 means none."""
+    """Initial value of a learnt factor per channel on each branch (Touvron et al. 2021b); 0 means none."""
     dropout: float = 0.0
     droppath: float = 0.0
-    """Chance to skip a branch, per picture (Huang et al. 2016)."""
+    """Probability of skipping a branch, per image (Huang et al. 2016)."""
 
     def __post_init__(self) -> None:
         check_word("norm", self.norm, KINDS)
@@ -46,7 +46,7 @@ class BlockStyle:
 
 
 class Add(nn.Module):
-    """The residual sum z + y; may scale the branch, drop it in training, normalise after (post-norm)."""
+    """The residual sum z + y; can scale the branch, drop it in training, normalise after it (post-norm)."""
 
     def __init__(self, width: int, style: BlockStyle) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Add(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then an MLP, each beside a residual path."""
+    """Attention, then an MLP, each with a residual connection."""
 
     def __init__(self, width: int, heads: int, hidden: int, style: BlockStyle | None = None) -> None:
         super().__init__()

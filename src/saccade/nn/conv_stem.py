@@ -1,7 +1,7 @@
-"""Convolutions in the place of the patch projection (Xiao et al. 2021, https://arxiv.org/abs/2106.14881).
+"""Convolutions instead of the patch projection (Xiao et al. 2021, https://arxiv.org/abs/2106.14881).
 
-A ViT must learn from data alone that neighbours belong together; a few 3x3 convolutions know it from the
-start, which is worth most where pictures are few.
+A ViT has to learn locality from the data; a few 3x3 convolutions have it built in, which helps most with
+few images.
 """
 
 import torch
@@ -16,14 +16,14 @@ from saccade.nn.stack import Stack
 
 
 def patches(width: int, patch: int, convs: tuple[int, ...] = ()) -> nn.Module:
-    """From a picture to tokens of `width`: by one linear map, or through convolutions of those widths."""
+    """Build the map from an image to tokens: linear, or through convolutions of the widths in `convs`."""
     return Convolutions(width, patch, convs) if convs else Patches(width, patch)
 
 
 def usual(width: int, patch: int) -> tuple[int, ...]:
-    """The widths of a usual stem: each twice the one before.
+    """Return the widths of a usual stem, each twice the one before.
 
-    Small patches mean small pictures, and get a convolution before the first halving.
+    Small patches mean small images, which get one convolution before the first halving.
     """
     halvings = patch.bit_length() - 1
     if patch > 8:
@@ -32,13 +32,13 @@ def usual(width: int, patch: int) -> tuple[int, ...]:
 
 
 def check(patch: int, convs: tuple[int, ...]) -> None:
-    """Refuse convolutions that cannot make patches of that side."""
+    """Refuse convolutions that cannot make patches of this size."""
     for width in convs:
         check_number("convs", width, 1, 2**16)
     if convs and (patch.bit_count() != 1 or len(convs) < patch.bit_length() - 1):
         raise UsageError(
-            f"convs has {len(convs)} convolutions, each of which halves the picture at most, and a patch is "
-            f"{patch} pixels; use a patch of 2, 4, 8, ... and at least one convolution for each halving"
+            f"convs has {len(convs)} convolutions, each of which can halve the image once, and a patch has "
+            f"{patch} pixels; use a patch of 2, 4, 8, ... and at least one convolution per halving"
         )
 
 

@@ -1,11 +1,11 @@
-"""From features to classes: heads that start at zero, so that the first loss is ln(classes) exactly."""
+"""From features to classes; heads start at zero, so the first loss is exactly ln(classes)."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 
 def linear_head(width: int, classes: int) -> nn.Module:
-    """A linear layer of zeros (Dosovitskiy et al. 2021, section 3.2); no classes, no head."""
+    """Build a linear layer of zeros (Dosovitskiy et al. 2021, section 3.2), or none for 0 classes."""
     if classes == 0:
         return nn.Identity()
     head = nn.Linear(width, classes)
@@ -15,7 +15,7 @@ def linear_head(width: int, classes: int) -> nn.Module:
 
 
 class PairHead(nn.Module):
-    """A head for the class token and one for the distillation token; the answer is their mean (DeiT)."""
+    """A head for the class token and one for the distillation token; the output is their mean (DeiT)."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""First values of the weights, as published; each function draws anew for a whole tree of modules.
+"""Initial weights as published; each function initialises a whole tree of modules.
 
-What is no layer (class tokens, tables of positions) is left to its owner.
+Parameters outside layers (class tokens, position tables) are left to their owner.
 """
 
 import math
@@ -16,7 +16,7 @@ CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def _layers(module: nn.Module) -> Iterator[tuple[nn.Module | None, str, nn.Module]]:
-    """Each layer with the module that holds it and its name there."""
+    """Yield each layer with its parent and its name there."""
     yield None, "", module
     for parent in module.modules():
         for name, layer in parent.named_children():
@@ -33,17 +33,15 @@ def _clear(bias: Tensor | None) -> None:
 
 
 def _reset(layer: nn.Module) -> None:
-    """A norm starts as the bare normalisation: scale 1, shift 0."""
+    """Set a norm to scale 1, shift 0."""
     if isinstance(layer, NORMS) and layer.weight is not None:
         nn.init.ones_(layer.weight)
         _clear(getattr(layer, "bias", None))
 
 
 def lecun_normal(weight: Tensor) -> None:
-    """Variance 1 / fan_in (LeCun et al. 1998), cut at two standard deviations: flax's default."""
-    std = (
-        _fan_in(weight) ** -0.5 / 0.8796256610342398
-    )  # what the cut takes from a standard normal's deviation
+    """Draw with variance 1 / fan_in (LeCun et al. 1998), cut at two deviations: flax's default."""
+    std = _fan_in(weight) ** -0.5 / 0.8796256610342398  # the deviation of a standard normal cut at two
     nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
 
 

@@ -1,4 +1,4 @@
-"""The MLP of a block: two linear layers with a GELU (Hendrycks and Gimpel 2016) between."""
+"""The MLP of a block: two linear layers with a GELU (Hendrycks and Gimpel 2016) in between."""
 
 import torch
 import torch.nn.functional as F
@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 FORMS = {"erf": "none", "tanh": "tanh"}
-"""GELU exactly, or by the approximation that Google's ViT is computed with."""
+"""Exact GELU, or the approximation in Google's ViT."""
 
 
 class MLP(nn.Module):
@@ -18,7 +18,7 @@ class MLP(nn.Module):
         self.gelu, self.dropout = FORMS[gelu], dropout
 
     def bend(self, x: Float[Tensor, "*n hidden"]) -> Float[Tensor, "*n hidden"]:
-        """GELU; where no gradient is wanted it overwrites x, the widest tensor of a block, to save time."""
+        """Apply GELU; without gradients it overwrites x, the widest tensor of a block, to save time."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return F.gelu(x, approximate=self.gelu)
         return torch._C._nn.gelu_(x, approximate=self.gelu)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Cut a picture into patches and map each to a token (Dosovitskiy et al. 2021, equation 1).
+"""Cut an image into patches and map each to a token (Dosovitskiy et al. 2021, equation 1).
 
-Shapes: r rows and c columns of the grid of patches, p side of a patch.
+Shapes: r rows and c columns of patches, p side of a patch.
 """
 
 import torch.nn.functional as F
@@ -24,17 +24,17 @@ def unpatchify(patches: Float[Tensor, "b r c features"], patch: int) -> Image:
 
 
 def check_size(height: int, width: int, patch: int) -> None:
-    """Refuse, in words, a picture that is not a whole number of patches."""
+    """Refuse an image that is not a whole number of patches."""
     if height % patch or width % patch:
         rows, cols = -(-height // patch), -(-width // patch)
         raise UsageError(
-            f"a picture of {height}x{width} pixels is not a whole number of {patch}-pixel patches; "
+            f"an image of {height}x{width} pixels is not a whole number of {patch}-pixel patches; "
             f"resize or pad it, for example to {rows * patch}x{cols * patch}"
         )
 
 
 class Patches(nn.Conv2d):
-    """The linear map of Eq. 1, kept as the equal convolution: kernel and stride are the side of a patch."""
+    """The linear map of Eq. 1, stored as a convolution whose kernel and stride are the patch size."""
 
     def __init__(self, width: int, patch: int, channels: int = 3) -> None:
         super().__init__(channels, width, kernel_size=patch, stride=patch)

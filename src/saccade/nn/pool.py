@@ -20,10 +20,10 @@ KINDS = {
     "mean_norm": 1,
     "map": 0,
 }
-"""Each way to pool and the number of class tokens it wants in front of the patches:
+"""Each way to pool, and the number of class tokens it needs before the patches:
 
 token: the class token (ViT); pair: class and distillation token (DeiT); token+mean: side by side (DINOv2);
-mean: of the normalised patches (Google's gap); mean_norm: the mean, then the norm (MAE's fine-tuning); map: a
+mean: of the normalised patches (Google's gap); mean_norm: the mean, then the norm (MAE fine-tuning); map: a
 learnt probe attends to all tokens (big_vision).
 """
 
@@ -42,7 +42,7 @@ class Pool(nn.Module):
         front: int,
         weight: Float[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b *pair e"]:
-        """One vector a picture (or a pair); token j counts `weight[j]` times, as in `attend`."""
+        """Return one vector per image (or a pair); token j counts `weight[j]` times, as in `attend`."""
         match self.kind:
             case "token":
                 return norm(z[:, 0])
@@ -65,7 +65,7 @@ def _mean(z: Float[Tensor, "b n d"], front: int, weight: Float[Tensor, "b n"] | 
 
 
 class AttentionPool(Pool):
-    """A learnt probe asks all tokens, then an MLP beside a residual path."""
+    """A learnt probe attends to all tokens; then an MLP with a residual connection."""
 
     def __init__(self, width: int, heads: int, hidden: int, style: BlockStyle) -> None:
         super().__init__("map")

@@ -1,7 +1,7 @@
-"""What a token knows of its place, for any grid of patches (Dosovitskiy et al. 2021, section 3.1).
+"""Positions of tokens, for any grid of patches (Dosovitskiy et al. 2021, section 3.1).
 
-A position gives vectors to add to the patches (`forward`) or tells attention about pairs of tokens
-(`relate`): angles that turn queries and keys, or a weight on each pair. More kinds: nn/place.py.
+A position gives vectors to add to the patches (`forward`), or relates pairs of tokens in attention
+(`relate`): angles that rotate queries and keys, or a weight on each pair. More kinds: nn/position_kinds.py.
 """
 
 import torch
@@ -25,16 +25,16 @@ class Position(nn.Module):
     """No position at all: the tokens are a set. The other kinds override one of the two methods."""
 
     def forward(self, rows: int, cols: int, like: Tensor) -> Vectors | None:
-        """The vectors to add to the patches in raster order, on the device of `like`."""
+        """Return the vectors to add to the patches in raster order, on the device of `like`."""
         return None
 
     def relate(self, rows: int, cols: int, front: int, like: Tensor) -> tuple[Weight | None, Turn | None]:
-        """What attention is told about pairs; `front` tokens stand before the patches, with no place."""
+        """Return the weight and angles for attention; the `front` tokens have no position."""
         return None, None
 
 
 class Learned(Position):
-    """A learnt vector for every place of a grid; other grids resample it. This is the ViT's own."""
+    """A learnt vector per grid cell; other grids resample the table. This is the ViT's own."""
 
     def __init__(self, rows: int, cols: int, width: int, how: str = "antialias") -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Learned(Position):
 
 
 class SinCos1d(Position):
-    """Sines and cosines of the raster number."""
+    """Sines and cosines of the raster index."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

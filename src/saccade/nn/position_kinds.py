@@ -14,13 +14,13 @@ from saccade.nn.rotary import turns
 
 
 def spread(row: Float[Tensor, "r e"], col: Float[Tensor, "c e"]) -> Vectors:
-    """Half of each vector is its row's, half its column's."""
+    """Return vectors that are half their row's, half their column's."""
     r, c = row.shape[0], col.shape[0]
     return torch.cat([repeat(row, "r e -> (r c) e", c=c), repeat(col, "c e -> (r c) e", r=r)], dim=-1)
 
 
 class Learned2d(Position):
-    """Learnt for rows and for columns (appendix D.4)."""
+    """A learnt vector per row and per column (appendix D.4)."""
 
     def __init__(self, rows: int, cols: int, width: int, how: str = "antialias") -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class SinCos2d(SinCos1d):
 
 
 class Relative(Position):
-    """A learnt bias for every offset between two patches, per head, the same in all blocks."""
+    """A learnt bias for every offset between two patches, per head, shared by all blocks."""
 
     def __init__(self, rows: int, cols: int, heads: int, how: str = "antialias") -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Relative(Position):
 
 
 class Rotary(Position):
-    """Turns queries and keys by their row and column; the front tokens stay as they are."""
+    """Rotates queries and keys by their row and column; the front tokens stay as they are."""
 
     def __init__(self, key: int) -> None:
         super().__init__()
@@ -76,10 +76,10 @@ KINDS = ("none", "learned", "learned2d", "sincos1d", "sincos2d", "relative", "ro
 
 
 def position(kind: str, grid: tuple[int, int], width: int, heads: int, how: str) -> Position:
-    """Build a position by name for a training grid; each works on any other grid too."""
+    """Build a position by name for a training grid; it works on any other grid too."""
     parts = {"learned2d": 2, "sincos1d": 2, "sincos2d": 4}.get(kind, 1)
     if width % parts:
-        raise UsageError(f"width {width} does not split into {parts} parts, as position {kind!r} wants")
+        raise UsageError(f"width {width} does not split into {parts} parts, as position {kind!r} needs")
     match kind:
         case "learned":
             return Learned(*grid, width, how)

@@ -1,4 +1,4 @@
-"""A list of modules that knows their type, so that a loop over blocks type-checks."""
+"""A list of modules that keeps their type, so that a loop over blocks type-checks."""
 
 from collections.abc import Iterator
 from typing import Generic, TypeVar, cast

@@ -1,4 +1,4 @@
-"""From a trained model to one that looks at fewer patches: learnt, by a fixed rule, or for a speed."""
+"""Prune a trained model to fewer patches: learnt, by a fixed rule, or to reach a speed."""
 
 import os
 import sys
@@ -8,72 +8,75 @@ from pathlib import Path
 from typing import Any
 
 from saccade import values
-from saccade.data.pictures import Images
-from saccade.data.readers.listing import Collection
+from saccade.data.pictures import Pictures
 from saccade.data.readers.open import open_images
+from saccade.data.splits import Splits
 from saccade.errors import SaccadeError, UsageError
-from saccade.files.atomic import new_folder
+from saccade.files.atomic import new_folder, write_text
 from saccade.models.hybrid import Hybrid
 from saccade.models.looped import Looped
 from saccade.models.vit import ViT
 from saccade.prune.search import ENOUGH, made, search
-from saccade.recipe import Recipe, override, typed
-from saccade.tasks.classify.job import Source
-from saccade.tokens.plan import check_saving, planned, prunable
+from saccade.recipe import override, set_values, typed
+from saccade.tasks import find_task
+from saccade.tasks.classify.recipe import ClassifyRecipe
+from saccade.tokens.plan import apply_plan, check_saving, prunable
 from saccade.tokens.prune import PrunedConfig, usual_places
 from saccade.train import start
 from saccade.train.run import Run
-from saccade.vision import pruned as slim
-from saccade.vision import slim_told
+from saccade.train.selection import Selection
+from saccade.vision import pruned
 from saccade.vision.backbone import as_known
-from saccade.vision.pruned import Beside
-from saccade.weights.formats.tensors import write_text
+from saccade.vision.pruned import PrunedComparison
 from saccade.weights.identify import locate
-from saccade.weights.load import Loaded, load, write
+from saccade.weights.load import Loaded, load
+from saccade.weights.save import save_folder
 
 Say = Callable[[str], None]
 
 
 def place(model: str, out: Path | None) -> Path:
-    """Where the result goes if nothing is there yet."""
+    """Return the folder for the result, if nothing is there yet."""
     return out or Path("runs") / f"{Path(model).resolve().name.removesuffix('.safetensors')}-pruned"
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a place where no folder can be made, before anything is measured."""
+    """Refuse a path where no folder can be made, before anything is measured."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder; choose another name")
     above = next(path for path in folder.absolute().parents if path.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        why = "may not be written to" if above.is_dir() else "is a file"
-        raise UsageError(f"{folder} cannot be made ({above} {why}); choose another place")
+        why = "is not writable" if above.is_dir() else "is a file"
+        raise UsageError(f"{folder} cannot be created ({above} {why}); choose another path")
 
 
 def learn(
     model: str, data: str, keep: float, out: Path | None, changes: Sequence[str], kind: str = "auto"
 ) -> Run:
-    """A training about to begin, in which the model learns which patches matter, taught by itself."""
+    """Start a run in which the model learns which patches matter, with itself as the teacher."""
     vit = prunable(load(locate(model)).module)
     base = vit.hybrid if isinstance(vit, Hybrid) else vit.config
     where = _places(changes) or usual_places(vit.config.depth)
     check_saving(PrunedConfig(vit=base, keep=keep, places=where))
     usual = [*_inherited(model), "droppath=0", "optim.lr=1e-4", f"teacher={model}", *changes]
-    return start.start(data, model, place(model, out), [*_epochs(data, kind), *usual, f"keep={keep}"], kind)
+    changes = [*_epochs(data, kind), *usual, f"keep={keep}"]
+    return start.start(find_task(), data, model, place(model, out), changes, kind)
 
 
 def _places(changes: Sequence[str]) -> tuple[int, ...]:
-    """Where patches are to be dropped, if that was typed."""
-    return override(Recipe(), [text for text in changes if text.partition("=")[0].strip() == "places"]).places
+    """Return the blocks before which patches are dropped, if `changes` sets them."""
+    found = set_values(changes).get("places", "")
+    return override(ClassifyRecipe(), [f"places={found}"]).places if found else ()
 
 
 def _epochs(data: str, kind: str) -> list[str]:
-    """Few: the model knows the pictures, and has only to learn which patches it can do without."""
+    """Return a short budget: the model is trained, and only learns which patches it can do without."""
     pictures = len(open_images(data, kind).train)
     return [f"budget.epochs={10 if pictures < 1000 else 5 if pictures < 20_000 else 3}"]
 
 
 def _inherited(model: str) -> list[str]:
-    """How the model itself was trained: the same pictures held back, the same augmentation."""
+    """Return the settings of the model's own training: the same held-out images, the same augmentation."""
     recipe = _recipe(model)
     if recipe is None:
         return []
@@ -82,22 +85,23 @@ def _inherited(model: str) -> list[str]:
     return list(typed(kept))
 
 
-def _recipe(model: str) -> Recipe | None:
-    """How the model was trained, if it was trained here."""
+def _recipe(model: str) -> ClassifyRecipe | None:
+    """Return the model's recipe, if it was trained by saccade."""
     try:
-        recipe, _ = start.recorded(Path(model))
+        task = find_task(start.run_task(Path(model)))
+        recipe, _ = start.read_run(task, Path(model))
     except SaccadeError:
         return None
-    return recipe if isinstance(recipe, Recipe) else None
+    return recipe if isinstance(recipe, ClassifyRecipe) else None
 
 
 def untrained(model: str, data: str, how: str, keep: float, out: Path | None, kind: str = "auto") -> Path:
-    """The model with a rule that needs no training, measured and written."""
+    """Prune by a rule that needs no training; measure, write and return the folder."""
     check_place(place(model, out))
     loaded, found = _opened(model, data, kind)
-    slimmed = planned(prunable(loaded.module), how, keep)
+    slimmed = apply_plan(prunable(loaded.module), how, keep)
     check_saving(slimmed.loop)
-    split, images = slim.unseen(found)
+    split, images = found.unseen()
     return _written(model, loaded, slimmed, _measured(model, loaded, slimmed, images, split), out)
 
 
@@ -110,61 +114,63 @@ def chosen(
     say: Say,
     kind: str = "auto",
 ) -> Path | None:
-    """The model by the plan that reaches a speed and answers best; None if the dense one reaches it."""
+    """Prune by the most accurate plan that reaches a speed; None if the dense model reaches it."""
     check_place(place(model, out))
     loaded, found = _opened(model, data, kind, chooses=True)
     vit = prunable(loaded.module)
-    choosing, split, images = slim.apart(found, ENOUGH)
+    choosing, split, images = pruned.apart(found, ENOUGH)
     best = search(vit, loaded.preprocess, choosing, wanted, batch, say)
     if best is None:
         return None
     say(_parted(len(choosing), len(images), choosing is images))
     slimmed = made(vit, best.tried.config)
     measured = _measured(model, loaded, slimmed, images, split, ())
-    told = replace(measured, speeds=(best.speed,), predicted=best.tried.predicted, wanted=best.aim)
-    return _written(model, loaded, slimmed, told, out)
+    found_best = replace(measured, speeds=(best.speed,), predicted=best.tried.predicted, wanted=best.aim)
+    return _written(model, loaded, slimmed, found_best, out)
 
 
 def _parted(some: int, others: int, same: bool) -> str:
     if same:
         return (
-            f"note: {others} unseen pictures are too few to choose on some and score on others; the score is "
-            f"of those that the plan was chosen on, and may be too good"
+            f"note: {others} held-out images are too few to split; the plan is evaluated on the images "
+            f"that it was chosen on, so its accuracy may be too good"
         )
-    return f"the plan was chosen on {min(some, ENOUGH):,} pictures, and is scored on {others:,} others"
+    return f"the plan was chosen on {min(some, ENOUGH):,} images and is evaluated on {others:,} others"
 
 
-def _opened(model: str, data: str, kind: str, chooses: bool = False) -> tuple[Loaded, Collection]:
-    """The model and its pictures, with what its training held back if those of test are not enough.
+def _opened(model: str, data: str, kind: str, chooses: bool = False) -> tuple[Loaded, Splits[Pictures]]:
+    """Load the model and its images, with its held-out validation images if the test split is not enough.
 
     Args:
-        chooses: whether others are needed beside those of test.
+        chooses: whether images besides the test split are needed.
     """
-    loaded, source = load(locate(model)), Source(data=data, kind=kind)
+    loaded, selection = load(locate(model)), Selection(data=data, format=kind)
     prunable(loaded.module)
     recipe = _recipe(model)
     found = as_known(open_images(data, kind), model)
     if found.test is not None and (recipe is None or not chooses):
         return loaded, found
-    return loaded, source.part(found, recipe or Recipe())
+    return loaded, selection.apply(found, recipe or ClassifyRecipe())
 
 
 def _measured(
     model: str,
     loaded: Loaded,
     slimmed: Looped,
-    images: Images,
+    images: Pictures,
     split: str,
-    batches: Sequence[int] = slim.BATCHES,
-) -> Beside:
+    batches: Sequence[int] = pruned.BATCHES,
+) -> PrunedComparison:
     assert isinstance(loaded.module, ViT)
-    return slim.compare(loaded.module, slimmed, loaded.preprocess, images, split, model, batches)
+    return pruned.compare(loaded.module, slimmed, loaded.preprocess, images, split, model, batches)
 
 
-def _written(model: str, loaded: Loaded, slimmed: Looped, told: Beside, out: Path | None) -> Path:
-    """A model folder, with what was measured in it."""
+def _written(
+    model: str, loaded: Loaded, slimmed: Looped, measured: PrunedComparison, out: Path | None
+) -> Path:
+    """Write a model folder with the comparison in it."""
     folder = new_folder(place(model, out))
-    write(folder, slimmed, loaded.preprocess, loaded.labels)
-    slim_told.write(folder, told)
+    save_folder(folder, slimmed, loaded.preprocess, loaded.labels)
+    pruned.write_comparison(folder, measured)
     write_text(folder / "command.txt", " ".join(sys.argv) + "\n")
     return folder

@@ -1,49 +1,50 @@
-"""A speed that one chooses: which plan of dropping or merging reaches it and answers best, measured here.
+"""Search for the most accurate plan of dropping or merging patches that reaches a given speed, measured here.
 
-A family of plans (a way, and the blocks where it acts) is a line from gentle to rough. Of each family the
-gentlest plan that should reach the wanted speed is tried: its time is predicted from that of one block with
-fewer and fewer tokens, then measured, and a rougher one is taken where it was too slow. Those that reach it
-are compared on labelled pictures, and the best of them that reaches it again, measured for longer, is taken.
+A family of plans (a method, and the blocks where it acts) runs from gentle to aggressive. In each family the
+gentlest plan predicted to reach the speed is tried first: its time is predicted from that of one block with
+fewer and fewer tokens, then measured, and a more aggressive one follows if it was too slow. Those fast enough
+are compared on labelled images, and the best one that is still fast enough in a longer measurement is taken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
-from time import perf_counter
 
 import numpy as np
 import torch
 from torch import nn
 
 from saccade.data.image.preprocess import Preprocess
-from saccade.data.pictures import Images
-from saccade.data.splits import spread
+from saccade.data.pictures import Pictures
+from saccade.data.splits import evenly
+from saccade.engine.timing import forward_times, race, stopwatch
 from saccade.errors import UsageError
 from saccade.models.hybrid import Hybrid
 from saccade.models.looped import LoopConfig, Looped, vit_of
 from saccade.models.vit import ViT
 from saccade.tokens.merge import MergedConfig, constant, decreasing, merge
-from saccade.tokens.plan import rates, saves, told
+from saccade.tokens.plan import describe_plan, rates, saves
 from saccade.tokens.prune import PrunedConfig, prune, usual_places
-from saccade.vision.pruned import Speed, race, right_of, speed
+from saccade.vision.pruned import Speed, right_of, speed
 
 KEEPS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)
 STEPS = 8
-"""Numbers of tokens at which a block is timed."""
+"""Token counts at which a block is timed."""
 SLACK = 1.03
 """How much faster than wanted a plan has to be predicted before it is tried."""
 TRIES = 4
-"""Plans of a family that are measured before it is given up."""
+"""Plans of a family to measure before giving it up."""
 SECONDS = 1.5
-"""For measuring one plan beside the dense model."""
+"""Time to measure one plan against the dense model."""
 NOISE = 0.05
-"""How much of the wanted speed may be missing when a plan that had it is measured again."""
+"""How far below the wanted speed a plan may fall when it is measured again."""
 DRIFT = 0.1
-"""How far the wanted speed may be from what it would be by now, on a machine that is faster or slower."""
+"""How far the wanted speed-up may drift as the machine becomes faster or slower."""
 HARDER = (1.0, 1.1)
-"""How many times the wanted speed plans are made for; more only where none was as fast again."""
+"""Multiples of the wanted speed to plan for; the next only if no plan was fast enough when repeated."""
 ENOUGH = 512
-"""Pictures on which plans are compared; the one that is chosen is scored on others."""
+"""Images on which plans are compared; the chosen one is evaluated on others."""
 
 Say = Callable[[str], None]
 
@@ -59,7 +60,7 @@ class Tried:
     ratio: float
     """How many times as fast as the dense model."""
     right: float = 0.0
-    """Share of the pictures."""
+    """Accuracy, as a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,35 +85,29 @@ class Clock:
         self.taken = _timed(block, [torch.randn(batch, n, vit.config.width) for n in self.at])
         self.rest = max(seconds - len(vit.blocks) * self.taken[-1], 0.0)
         self.extra = {"pruned": 0.0, "merged": 0.0}
-        """Seconds that one act of dropping or merging takes."""
+        """Seconds for dropping or merging once."""
 
     def blocks(self, tokens: Sequence[int]) -> float:
-        """Seconds of blocks that get so many tokens each, and of what is before and after them."""
+        """Predict the seconds of blocks with these token counts, and of what precedes and follows them."""
         return self.rest + float(np.interp(tokens, self.at, self.taken).sum())
 
     def predict(self, config: LoopConfig) -> float:
-        """Seconds of a plan."""
+        """Predict the seconds of a plan."""
         return self.blocks(tokens(config)) + acts(config) * self.extra[config.kind]
 
     def learn(self, config: LoopConfig, seconds: float) -> None:
-        """What the acts take, from a plan that was measured."""
+        """Estimate the cost of dropping or merging from a measured plan."""
         self.extra[config.kind] = max(0.0, (seconds - self.blocks(tokens(config))) / max(acts(config), 1))
 
 
 def _timed(block: nn.Module, inputs: list[torch.Tensor], rounds: int = 9) -> list[float]:
-    found: list[list[float]] = [[] for _ in inputs]
+    clocks = [stopwatch(partial(block, z)) for z in inputs]
     with torch.inference_mode():
-        for number in range(-1, rounds):
-            for z, row in zip(inputs, found, strict=True):
-                before = perf_counter()
-                block(z)
-                if number >= 0:
-                    row.append(perf_counter() - before)
-    return [median(row) for row in found]
+        return [median(row) for row in race(clocks, 0.0, rounds, rounds, warmup=1)]
 
 
 def tokens(config: LoopConfig) -> list[int]:
-    """What `saccade.tokens.cost.lengths` finds by running, in a moment: there are many plans."""
+    """Compute what `saccade.tokens.cost.lengths` finds by running the model: there are many plans."""
     vit = vit_of(config)
     patches, front, found = vit.grid[0] * vit.grid[1], vit.front, []
     left, merged = patches, rates(config) if isinstance(config, MergedConfig) else (0,) * vit.depth
@@ -125,7 +120,7 @@ def tokens(config: LoopConfig) -> list[int]:
 
 
 def acts(config: LoopConfig) -> int:
-    """How often patches are dropped or merged."""
+    """Count how often patches are dropped or merged."""
     if isinstance(config, PrunedConfig):
         return len(config.places)
     assert isinstance(config, MergedConfig)
@@ -133,7 +128,7 @@ def acts(config: LoopConfig) -> int:
 
 
 def families(vit: ViT) -> list[list[LoopConfig]]:
-    """Plans from gentle to rough, a line for each way and each choice of blocks."""
+    """Return plans from gentle to aggressive, one list for each method and choice of blocks."""
     base = vit.hybrid if isinstance(vit, Hybrid) else vit.config
     depth, patches = vit.config.depth, vit.config.grid[0] * vit.config.grid[1]
     counts = range(1, min(3, depth - 1) + 1)
@@ -156,31 +151,31 @@ def families(vit: ViT) -> list[list[LoopConfig]]:
 
 
 def made(vit: ViT, config: LoopConfig) -> Looped:
-    """A model by plan."""
+    """Apply a plan to a model."""
     if isinstance(config, PrunedConfig):
         return prune(vit, config.keep, config.places, config.by, config.seed)
     assert isinstance(config, MergedConfig)
-    return merge(vit, config.rates)
+    return merge(vit, config.rates, config.matching)
 
 
 def search(
     vit: ViT,
     preprocess: Preprocess,
-    images: Images,
+    images: Pictures,
     wanted: Callable[[float], float],
     batch: int,
     say: Say,
     again: int = 2,
 ) -> Chosen | None:
-    """The plan that answers best of those that reach a speed; None if the dense model reaches it.
+    """Return the most accurate plan of those that reach a speed; None if the dense model reaches it.
 
     Args:
         wanted: from the seconds of the dense model to how many times faster it has to become.
-        again: how often to begin anew if the machine has become faster or slower meanwhile.
+        again: how often to start over if the machine has become faster or slower meanwhile.
     """
     vit.eval()
     size = vit.config.image
-    usual = median(race([vit], size, batch, SECONDS)[0])
+    usual = median(forward_times([vit], size, batch, SECONDS)[0])
     aim = wanted(usual)
     say(f"the dense model takes {1e3 * usual:.1f} ms for {_pictures(batch)} here")
     if aim <= 1:
@@ -188,7 +183,7 @@ def search(
     clock, lines = Clock(vit, batch, usual), families(vit)
     for line in {line[0].kind: line for line in reversed(lines)}.values():
         middle = line[len(line) // 2]
-        rows = race([vit, made(vit, middle)], size, batch, SECONDS)
+        rows = forward_times([vit, made(vit, middle)], size, batch, SECONDS)
         clock.learn(middle, usual / speed(batch, *rows).ratio)
     seen: list[Tried] = []
     for harder in HARDER:
@@ -200,42 +195,44 @@ def search(
         good = [each for each in tried if each.ratio >= aim > 1 and each.config not in known]
         seen += [each for each in tried if each not in good]
         for each in _ranked(vit, preprocess, images, good, say) if good else []:
-            found = speed(batch, *race([vit, made(vit, each.config)], size, batch))
+            found = speed(batch, *forward_times([vit, made(vit, each.config)], size, batch))
             if found.ratio > 1 and found.ratio >= aim * (1 - NOISE):
                 if again and abs(wanted(found.dense) / aim - 1) > DRIFT:
-                    say(f"the dense model takes {1e3 * found.dense:.1f} ms by now: searching once more")
+                    say(f"the dense model takes {1e3 * found.dense:.1f} ms now; searching again")
                     return search(vit, preprocess, images, wanted, batch, say, again - 1)
                 now = found.dense / usual
                 return Chosen(replace(each, predicted=now * each.predicted), aim, found)
-            say(f"{told(each.config)}: {found.ratio:.2f} x as fast when measured again, and not taken")
+            say(f"{describe_plan(each.config)}: {found.ratio:.2f} x as fast when measured again; not taken")
             seen.append(replace(each, taken=usual / found.ratio, ratio=found.ratio))
         if not good:
             break
     raise _unmet([each for each in seen if each.ratio < aim], usual, aim, batch)
 
 
-def _ranked(vit: ViT, preprocess: Preprocess, images: Images, good: Sequence[Tried], say: Say) -> list[Tried]:
-    """Plans that are fast enough, the one that answers best first."""
-    sample = images.take(spread(len(images), ENOUGH))
+def _ranked(
+    vit: ViT, preprocess: Preprocess, images: Pictures, good: Sequence[Tried], say: Say
+) -> list[Tried]:
+    """Return the plans that are fast enough, the most accurate first."""
+    sample = images.take(evenly(len(images), ENOUGH))
     count, right, _ = right_of([made(vit, each.config) for each in good], preprocess, sample)
     scored = [replace(each, right=hits / count) for each, hits in zip(good, right, strict=True)]
     ranked = sorted(scored, key=lambda each: (each.right, each.ratio))
     for each in ranked:
         say(
-            f"{told(each.config)}: {each.ratio:.2f} x as fast ({1e3 * each.taken:.1f} ms, predicted "
-            f"{1e3 * each.predicted:.1f}), right {each.right:.1%} of {count}"
+            f"{describe_plan(each.config)}: {each.ratio:.2f} x as fast ({1e3 * each.taken:.1f} ms, predicted "
+            f"{1e3 * each.predicted:.1f}), accuracy {each.right:.1%} on {count} images"
         )
     return ranked[::-1]
 
 
 def _pictures(batch: int) -> str:
-    return "a picture" if batch == 1 else f"{batch} pictures"
+    return "an image" if batch == 1 else f"{batch} images"
 
 
 def _reaching(
     vit: ViT, line: Sequence[LoopConfig], clock: Clock, usual: float, aim: float, batch: int
 ) -> Iterator[Tried]:
-    """What was measured of a family: rougher and rougher, until it is fast enough."""
+    """Yield the measured plans of a family, more and more aggressive, until one is fast enough."""
     expected = [clock.predict(config) for config in line]
     first = next((i for i, time in enumerate(expected) if time * SLACK <= usual / aim), len(line) - 1)
     last = -1
@@ -245,7 +242,7 @@ def _reaching(
             return
         last = at
         module = made(vit, line[at])
-        ratio = speed(batch, *race([vit, module], vit.config.image, batch, SECONDS)).ratio
+        ratio = speed(batch, *forward_times([vit, module], vit.config.image, batch, SECONDS)).ratio
         yield Tried(line[at], expected[at], usual / ratio, ratio)
         if ratio >= aim:
             return
@@ -260,7 +257,6 @@ def _unmet(tried: Sequence[Tried], usual: float, aim: float, batch: int) -> Usag
             f"or a larger --batch"
         )
     return UsageError(
-        f"{1e3 * usual / aim:.1f} ms were asked for, {aim:.2f} times as fast as the dense one ({took}), and "
-        f"no plan reaches it; the fastest that was measured takes {1e3 * best.taken:.1f} ms "
-        f"({told(best.config)}): ask for that or more"
+        f"no plan reaches {1e3 * usual / aim:.1f} ms, {aim:.2f} times as fast as the dense model ({took}); "
+        f"the fastest takes {1e3 * best.taken:.1f} ms ({describe_plan(best.config)}); ask for that or more"
     )

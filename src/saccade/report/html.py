@@ -1,28 +1,30 @@
-"""HTML in small pieces: whatever is not `Html` already is escaped on its way in."""
+"""Build HTML from small pieces; anything that is not `Html` is escaped."""
 
 import base64
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from saccade.files.paths import shown
-from saccade.report.plots import Cell, Plot, cells
+from saccade.report.plots import DARK, Cell, Plot, cells, render, save
 from saccade.wording import count, percent
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""The page asks for nothing and runs nothing, even if an escape were forgotten; see `page` for its script."""
+"""The page loads and runs nothing, even if an escape were forgotten; see `page` for its script."""
 EMPTY = frozenset({"img", "input", "meta", "source"})
 LONGEST = 2000
-"""Characters of a piece of text; no name that a person gave is longer."""
+"""Most characters of a piece of text; no real name is longer."""
 MOST = 500
 """Rows of a table of settings or files; the file itself has the rest."""
 
 
-class Picture(NamedTuple):
-    """A thumbnail (a data: address, or nothing) and what is said about it."""
+class Card(NamedTuple):
+    """A thumbnail (a data: address, or nothing) and its caption."""
 
     thumbnail: str
     label: str
@@ -39,12 +41,15 @@ class Html(str):
 
 
 def text(value: object) -> Html:
-    """Anybody's text as one line: nothing in it is markup, a control character or a change of direction."""
+    """Return untrusted text as one line, without markup, control characters or changes of direction."""
     return value if isinstance(value, Html) else Html(escape(shown(value, LONGEST)))
 
 
 def tag(kind: str, /, *inner: str, **attributes: object) -> Html:
-    """`tag("p", "hi", cls="note")`; `cls` is class, `_` in a name is `-`, None leaves an attribute out."""
+    """Return an element: `tag("p", "hi", cls="note")`.
+
+    `cls` is class, `_` in a name is `-`, None leaves an attribute out.
+    """
     said = {"class" if key == "cls" else key.replace("_", "-"): value for key, value in attributes.items()}
     opening = kind + "".join(f' {key}="{_quoted(value)}"' for key, value in said.items() if value is not None)
     return Html(f"<{opening}>" if kind in EMPTY else f"<{opening}>{''.join(map(text, inner))}</{kind}>")
@@ -55,22 +60,22 @@ def _quoted(value: object) -> str:
 
 
 def name(value: object) -> Html:
-    """A class or a file in a sentence; whichever way it is written, the sentence around it stays."""
+    """Return the name of a class or file, isolated so that its text direction stays its own."""
     return tag("bdi", shown(value))
 
 
 def joined(parts: Iterable[str]) -> Html:
-    """Pieces one after the other."""
+    """Join pieces."""
     return Html("".join(map(text, parts)))
 
 
 def soft(sentence: str) -> Html:
-    """A sentence beside the matter, such as why something is left out."""
+    """Return a muted sentence, such as why something is left out."""
     return tag("p", sentence, cls="soft")
 
 
 def section(anchor: str, title: str, *inner: str) -> Html:
-    """A part of the page that the list at its top leads to."""
+    """Return a section that the list at the top links to."""
     return tag(
         "section",
         tag("h2", title, id=f"{anchor}-title"),
@@ -81,7 +86,7 @@ def section(anchor: str, title: str, *inner: str) -> Html:
 
 
 def pre(lines: str) -> Html:
-    """Text with its line breaks, as it is typed."""
+    """Return preformatted text."""
     shown_lines = Html("\n".join(map(text, lines.rstrip("\n").split("\n"))))
     return tag("pre", tag("code", shown_lines), tabindex="0")
 
@@ -96,7 +101,7 @@ def flat(value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
 
 
 def settings(value: Mapping[str, Any], caption: str) -> Html:
-    """A table of dotted names and their values."""
+    """Return a table of dotted names and their values."""
     rows = list(flat(value))
     left = count(len(rows) - MOST, "more row") + " in the file." if len(rows) > MOST else ""
     body = joined(
@@ -109,7 +114,7 @@ def settings(value: Mapping[str, Any], caption: str) -> Html:
 def table(
     anchor: str, caption: str, heads: Sequence[str], rows: Sequence[Sequence[tuple[str, Cell]]]
 ) -> Html:
-    """A table of (as shown, exact value); the exact value of a rounded number is in its <data> element."""
+    """Return a table of (as shown, exact value); the exact value of a rounded number is in its <data>."""
     head = tag("tr", *(tag("th", tag("span", name(each)), scope="col") for each in heads))
     body = joined(tag("tr", _cell(row[0], first=True), *(_cell(cell) for cell in row[1:])) for row in rows)
     wide = "matrix" if len(heads) > 12 else None
@@ -126,17 +131,17 @@ def _cell(cell: tuple[str, Cell], first: bool = False) -> Html:
 
 
 def _scrolling(inner: Html, label: str) -> Html:
-    # Reached by the keyboard too, or its right end could not be seen without a mouse.
+    # focusable, so that the keyboard can scroll to its right end
     return tag("div", inner, cls="scroll", role="region", aria_label=label, tabindex="0")
 
 
 def source(picture: bytes) -> Html:
-    """A PNG as an address that holds the picture itself."""
+    """Return a PNG as a data: address."""
     return Html(f"data:image/png;base64,{base64.b64encode(picture).decode()}")
 
 
 def figure(plot: Plot, light: bytes, dark: bytes) -> Html:
-    """A plot for either page colour, its message, and its numbers one click away."""
+    """Return a plot for light and dark pages, its message, and its numbers one click away."""
     image = tag(
         "picture",
         tag("source", srcset=source(dark), media="(prefers-color-scheme: dark)"),
@@ -173,19 +178,48 @@ def figure(plot: Plot, light: bytes, dark: bytes) -> Html:
     )
 
 
-def gallery(pictures: Iterable[Picture]) -> Html:
-    """Thumbnails with what is said of them."""
+Draw = Callable[[Plot | str], Html]
+"""Renders a plot as a figure, or the reason for its absence as a sentence."""
+
+
+def drawing(folder: Path) -> Draw:
+    """Return a function that saves plots below a folder and shows them."""
+
+    def draw(plot: Plot | str) -> Html:
+        return (
+            soft(plot)
+            if isinstance(plot, str)
+            else figure(plot, save(plot, folder / "plots"), render(plot, DARK))
+        )
+
+    return draw
+
+
+def tiles(cells: Iterable[tuple[str, str, str]]) -> Html:
+    """Return numbers in large print: title, value, and a few words on each."""
+    made = (tag("div", tag("dt", t), tag("dd", value, tag("small", words))) for t, value, words in cells)
+    return tag("dl", *made, cls="tiles")
+
+
+def gallery(pictures: Iterable[Card]) -> Html:
+    """Return thumbnails with their captions."""
     return tag("ul", *(tag("li", _card(picture)) for picture in pictures), cls="gallery")
 
 
-def _card(picture: Picture) -> Html:
-    title = shown(picture.name or "Training picture", 60)
+def _card(picture: Card) -> Html:
+    title = shown(picture.name or "Training image", 60)
     alt = f"{title}, labelled {shown(picture.label, 60)}"
     lines = [tag("span", "label: ", tag("b", name(picture.label)))]
     if picture.predicted:
-        alt += f", taken for {shown(picture.predicted, 60)} ({percent(picture.score)} sure)"
+        alt += f", predicted {shown(picture.predicted, 60)} (confidence {percent(picture.score)})"
         lines.insert(
-            0, tag("span", "answer: ", tag("b", name(picture.predicted)), f", {percent(picture.score)} sure")
+            0,
+            tag(
+                "span",
+                "answer: ",
+                tag("b", name(picture.predicted)),
+                f", confidence {percent(picture.score)}",
+            ),
         )
     if picture.path or picture.name:
         lines.append(tag("code", name(picture.path or picture.name)))
@@ -197,13 +231,24 @@ def _card(picture: Picture) -> Html:
     return tag("figure", image, tag("figcaption", *lines))
 
 
+def json_script(anchor: str, value: Any) -> Html:
+    """Return data for a script of the page; nothing in it can end the element."""
+    inner = json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return tag("script", Html(inner), type="application/json", id=anchor)
+
+
+def asset(package: str, file: str) -> str:
+    """Return the text of a style or script in a package's folder."""
+    return files(package).joinpath(file).read_text(encoding="utf-8")
+
+
 def page(title: str, body: Html, links: Mapping[str, str], style: str = "", script: str = "") -> str:
-    """The whole file: style inside, nothing from elsewhere.
+    """Return the whole file, with its style and nothing from elsewhere.
 
     Args:
         script: our own, whole; the policy allows these very characters (by their hash) and no others.
     """
-    style = files("saccade.report").joinpath("page.css").read_text(encoding="utf-8") + style
+    style = asset("saccade.report", "page.css") + style
     digest = base64.b64encode(sha256(script.encode()).digest()).decode()
     policy = f"{POLICY}; script-src 'sha256-{digest}'" if script else POLICY
     head = joined(

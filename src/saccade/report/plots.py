@@ -1,7 +1,6 @@
-"""A plot is its numbers, a sentence about them, and a way to draw them; drawn alike in light and in dark."""
+"""A plot: its numbers, a sentence about them, and a function that draws them in light or dark colours."""
 
 import io
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from saccade.errors import UsageError
-from saccade.files.atomic import replacing, write_text
+from saccade.files.atomic import replacing
 from saccade.files.paths import shown
+from saccade.files.strict_json import write_json
 from saccade.wording import MISSING, number, percent
 
 Axes = Any
@@ -43,7 +43,7 @@ DARK = Ink(paper="#161b22", text="#e6edf3", grid="#30363d", first="#6cb6ff", sec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """Numbers and their picture; `columns` maps each column's name to its form, a key of `FORMS`."""
+    """Numbers and how to draw them; `columns` maps each column's name to a key of `FORMS`."""
 
     name: str
     title: str
@@ -72,7 +72,7 @@ def _plain(cell: Cell) -> Cell:
 
 
 def cells(columns: dict[str, str], rows: Sequence[Sequence[Cell]]) -> list[list[tuple[str, Cell]]]:
-    """Return rows as people read them, each cell with the value behind it."""
+    """Return formatted rows, each cell with its exact value."""
     forms = [FORMS[form] for form in columns.values()]
     plain = [[_plain(cell) for cell in row] for row in rows]
     return [
@@ -117,7 +117,7 @@ def render(plot: Plot, ink: Ink) -> bytes:
 
 @cache
 def _fonts() -> tuple[tuple[str, frozenset[int]], ...]:
-    """Those of `FONTS` that this machine has, with the letters they can draw."""
+    """Return the installed ones of `FONTS`, with the characters they can draw."""
     from matplotlib.font_manager import fontManager, get_font
 
     found = []
@@ -135,7 +135,7 @@ def drawable(text: str, instead: str, limit: int = 26) -> str:
 
 
 def save(plot: Plot, folder: Path) -> bytes:
-    """Write NAME.png and NAME.json, each whole or not at all, and return the picture."""
+    """Write NAME.png and NAME.json, each whole or not at all, and return the PNG."""
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -146,5 +146,5 @@ def save(plot: Plot, folder: Path) -> bytes:
     picture = render(plot, LIGHT)
     with replacing(folder / f"{plot.name}.png", len(picture)) as file:
         file.write(picture)
-    write_text(folder / f"{plot.name}.json", json.dumps(plot.to_json(), allow_nan=False) + "\n")
+    write_json(folder / f"{plot.name}.json", plot.to_json(), indent=None, escape=True, finite=True)
     return picture

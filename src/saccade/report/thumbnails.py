@@ -1,4 +1,4 @@
-"""A picture made small enough for hundreds of them on one page."""
+"""Thumbnails small enough for hundreds of them on one page."""
 
 import base64
 import io
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from saccade.data.image.decode import decode
-from saccade.data.pictures import Images
+from saccade.data.pictures import Pictures
 from saccade.errors import DataError
 from saccade.report.html import Html
 
@@ -16,22 +16,28 @@ QUALITY = 80
 
 
 class Thumbnail(NamedTuple):
-    """An address that holds the picture itself; `tiny` if each pixel is to be seen as a square."""
+    """A data URL; `tiny` if each pixel is to be drawn as a square."""
 
     address: Html
     tiny: bool
 
 
-def thumbnail(images: Images, i: int) -> Thumbnail | None:
-    """Return a picture of a set in small, or nothing where it cannot be read; a tiny one stays as it is."""
+def shrink(
+    picture: Image.Image, side: int = SIDE, tiny: int = SIDE // 2, kind: str = "jpeg", quality: int = QUALITY
+) -> Thumbnail:
+    """Return an image of at most `side` pixels; one of at most `tiny` is kept as it is, as PNG."""
+    small = max(picture.size) <= tiny
+    if not small:
+        picture.thumbnail((side, side), Image.Resampling.BICUBIC)
+    kind = "png" if small else kind
+    file = io.BytesIO()
+    picture.save(file, kind, quality=quality)
+    return Thumbnail(Html(f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"), small)
+
+
+def thumbnail(images: Pictures, i: int) -> Thumbnail | None:
+    """Return the thumbnail of an image of a set, or None where it cannot be read."""
     try:
-        picture = decode(images.open(i), enough=(SIDE, SIDE))
+        return shrink(decode(images.open(i), enough=(SIDE, SIDE)))
     except DataError:
         return None
-    tiny = max(picture.size) <= SIDE // 2
-    if not tiny:
-        picture.thumbnail((SIDE, SIDE), Image.Resampling.BICUBIC)
-    kind = "png" if tiny else "jpeg"
-    file = io.BytesIO()
-    picture.save(file, kind, quality=QUALITY)
-    return Thumbnail(Html(f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"), tiny)

@@ -1,0 +1,51 @@
+"""THE TABLE of tasks: a task is a folder here and a line below."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from saccade.errors import check_word
+from saccade.files.strict_json import read_json
+from saccade.recipe import set_values
+from saccade.task import Task
+
+TASKS = {
+    "translate": "saccade.tasks.translate.task:Translate",
+    "language": "saccade.tasks.language.task:Language",
+    "caption": "saccade.tasks.caption.task:Caption",
+    "classify": "saccade.tasks.classify.task:Classify",
+}
+"""Where each task is defined, in the order in which they are asked whether they fit a dataset."""
+FIRST = "classify"
+"""The task of folders that do not name one, which older versions wrote."""
+
+
+def find_task(name: str = "") -> Task:
+    """Return the task of that name."""
+    check_word("task", name or FIRST, TASKS)
+    module, _, kind = TASKS[name or FIRST].partition(":")
+    return getattr(import_module(module), kind)()
+
+
+def fitting_task(data: str, model: str = "", changes: Sequence[str] = ()) -> Task:
+    """Return the task that a dataset and a model look like; `--set task=` decides."""
+    given = set_values(changes)
+    if "task" in given:
+        return find_task(given["task"])
+    model = model or given.get("model", "")
+    return next(task for task in map(find_task, TASKS) if task.matches(data, model))
+
+
+def other_task(data: str) -> str:
+    """Return a hint for a file that could list images or hold sentence pairs, and did not list images."""
+    ambiguous = data.removesuffix(".gz").endswith((".tsv", ".jsonl"))
+    return "; if it holds sentence pairs, add --task translate" if ambiguous else ""
+
+
+def kept_task(model: Path) -> str:
+    """Return the task that a model folder names, ours or Hugging Face's; empty if it names none."""
+    for name, field in (("model.json", "task"), ("config.json", "model_type")):
+        if (model / name).is_file():
+            found = str(read_json(model / name).get(field))
+            return {"gpt2": "language", "bert": "language"}.get(found, found if found in TASKS else "")
+    return ""

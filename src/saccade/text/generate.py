@@ -1,4 +1,4 @@
-"""Texts written for people: translated, gone on with, filled in; in batches, with how sure the model is.
+"""Generate text in batches: translations, captions, completions, filled-in words; with probabilities.
 
 Shapes: b texts, n words, v vocabulary.
 """
@@ -13,39 +13,37 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from saccade.errors import UsageError, check_number
+from saccade.errors import UsageError, check_number, not_finite
 from saccade.files.paths import shown
-from saccade.models.modules import resting
+from saccade.models.modules import device_of, evaluating
 from saccade.models.text.bert import BERTConfig
-from saccade.models.text.decoding import Marks, Sentence, beam, greedy, sample
+from saccade.models.text.decoding import Marks, NextToken, Sentence, beam, greedy, sample
 from saccade.models.text.gpt import GPTConfig
-from saccade.models.text.sequence import NextToken
 from saccade.models.text.transformer import TransformerConfig
-from saccade.tasks.translate.batches import padded
-from saccade.text.vocabulary import HOLE, Vocabulary
+from saccade.text.vocabulary import HOLE, Vocabulary, pad
 
 LONGEST = 2048
-"""Tokens that a person may give to translate: attention to twice as many takes four times the memory."""
+"""Longest text to translate, in tokens: twice as many take four times the memory in attention."""
 BATCH = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Manner:
-    """How a text is written: the likeliest word each time, by beam search, or by chance."""
+class Decoding:
+    """How a text is generated: greedily, by beam search, or by sampling."""
 
     beams: int = 1
-    """Beginnings that are followed at a time; 1 takes the likeliest word each time."""
+    """Width of beam search; 1 takes the likeliest word each time."""
     alpha: float = 0.6
-    """How far long texts are forgiven in beam search (Wu et al. 2016, Eq. 14); 0 is not at all."""
+    """Length penalty of beam search (Wu et al. 2016, Eq. 14); 0 means none, which favours short texts."""
     temperature: float = 0.0
-    """0 takes the likeliest; else words are drawn, below 1 bolder, above 1 wilder."""
+    """0 takes the likeliest word; else words are drawn, below 1 more certain, above 1 more random."""
     top_k: int = 0
-    """Draw among so many likeliest words; 0 means all."""
+    """Draw among this many likeliest words; 0 means all."""
     top_p: float = 1.0
-    """Draw among the likeliest words that hold so much probability."""
+    """Draw among the likeliest words up to this total probability."""
     seed: int = 0
     most: int = 0
-    """Tokens at most; 0: a translation twice as long as its source, of other texts 100."""
+    """Maximum number of tokens; 0: twice the source's for a translation, 100 for other texts."""
 
     def __post_init__(self) -> None:
         check_number("beams", self.beams, 1, 1024)
@@ -57,24 +55,24 @@ class Manner:
         check_number("most", self.most, 0, 10**6)
         if self.temperature and self.beams > 1:
             raise UsageError(
-                f"{self.beams} beams and a temperature of {self.temperature:g} were both asked for; beam "
-                "search draws nothing; choose one"
+                f"beams is {self.beams} and temperature {self.temperature:g}, but beam search draws nothing; "
+                "set only one of them"
             )
 
 
-class Written(NamedTuple):
-    """A text, and how likely the model holds it."""
+class Generated(NamedTuple):
+    """A text and its probability."""
 
     text: str
     log_p: float
     """Sum of the log-probabilities of its tokens."""
     tokens: int
     ended: bool
-    """Whether it ended by itself, and not because it was long enough."""
+    """Whether it ended before the length limit."""
 
 
 class Filling(NamedTuple):
-    """A word for a hole, and how sure the model is of it."""
+    """A word for a [MASK], and its probability."""
 
     word: str
     p: float
@@ -84,20 +82,19 @@ def _check(texts: Sequence[str]) -> None:
     for i, text in enumerate(texts, 1):
         if not text.strip():
             which = f"text {i} of {len(texts)}" if len(texts) > 1 else "the text"
-            raise UsageError(f"{which} is empty; expected at least a word")
+            raise UsageError(f"{which} is empty; expected at least one word")
 
 
 def check_length(text: str, found: int, most: int) -> None:
-    """Refuse a text that does not fit."""
+    """Refuse a text that is too long for the model."""
     if found > most:
         raise UsageError(
-            f"the text {shown(text, 40)!r} has {found:,} tokens, but the model takes {most:,}; "
-            "give it in parts"
+            f"the text {shown(text, 40)!r} has {found:,} tokens, but the model takes {most:,}; split it"
         )
 
 
 def _longest(module: nn.Module, most: int = LONGEST) -> int:
-    """Tokens that the model can read at once; `most` where it sets no limit."""
+    """Return how many tokens the model can read at once; `most` if it has no limit."""
     config = getattr(module, "config", None)
     if isinstance(config, GPTConfig | BERTConfig | TransformerConfig):
         learnt = isinstance(config, BERTConfig) or config.position == "learned"
@@ -111,7 +108,7 @@ def _write(
     mask: Tensor | None,
     marks: Marks,
     most: int,
-    how: Manner,
+    how: Decoding,
     numbers: Sequence[int] | None = None,
 ) -> list[list[Sentence]]:
     writer = cast(NextToken, module)
@@ -125,14 +122,21 @@ def _write(
 
 
 def _batches(numbers: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
-    """Places of texts, the longest first, so that a batch holds texts of like lengths."""
+    """Yield batches of indices, the longest texts first, so that a batch holds similar lengths."""
     order = sorted(range(len(numbers)), key=lambda i: -len(numbers[i]))
     for first in range(0, len(order), size):
         yield order[first : first + size]
 
 
+def _padded(
+    numbers: Sequence[Sequence[int]], chosen: Sequence[int], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    words, mask = pad([np.array(numbers[i]) for i in chosen])
+    return torch.from_numpy(words).to(device), torch.from_numpy(mask).to(device)
+
+
 def _again(texts: Sequence[str]) -> list[int]:
-    """How often each text stood before: the number by which its draws differ from those of its equals."""
+    """Return how often each text occurred before, so that equal texts get different draws."""
     seen = Counter[str]()
     found = []
     for text in texts:
@@ -141,8 +145,8 @@ def _again(texts: Sequence[str]) -> list[int]:
     return found
 
 
-def _told(sentence: Sentence, decode: Callable[[Sequence[int]], str]) -> Written:
-    return Written(decode(sentence.tokens), sentence.log_p, len(sentence.tokens), sentence.ended)
+def _generated(sentence: Sentence, decode: Callable[[Sequence[int]], str]) -> Generated:
+    return Generated(decode(sentence.tokens), sentence.log_p, len(sentence.tokens), sentence.ended)
 
 
 def translations(
@@ -150,92 +154,98 @@ def translations(
     source: Vocabulary,
     target: Vocabulary,
     texts: Sequence[str],
-    how: Manner | None = None,
+    how: Decoding | None = None,
     batch: int = BATCH,
     longest: int = LONGEST,
-) -> list[list[Written]]:
-    """The translations of each text, the best first: one, or as many as there are beams.
+) -> list[list[Generated]]:
+    """Translate each text; return one translation, or as many as beams, the best first.
 
     Args:
-        longest: A text of more tokens is refused.
+        longest: Refuse texts with more tokens.
     """
-    how = how or Manner()
+    how = how or Decoding()
     _check(texts)
     numbers = [[*row, source.eos] for row in source.encode_all([text.strip() for text in texts])]
     longest = _longest(module, longest)
     for text, row in zip(texts, numbers, strict=True):
         check_length(text, len(row), longest)
-    found: list[list[Written]] = [[] for _ in texts]
+    found: list[list[Generated]] = [[] for _ in texts]
     again = _again(texts)
     marks = Marks(bos=target.bos, eos=target.eos, pad=target.pad)
-    with resting(module) as device:
+    device = device_of(module)
+    with evaluating(module):
         for chosen in _batches(numbers, batch):
-            words, mask = (made.to(device) for made in padded([np.array(numbers[i]) for i in chosen]))
+            words, mask = _padded(numbers, chosen, device)
             most = min(how.most or 2 * words.shape[1] + 10, longest)
             written = _write(module, words, mask, marks, most, how, [again[i] for i in chosen])
             for i, sentences in zip(chosen, written, strict=True):
-                found[i] = [_told(sentence, target.decode) for sentence in sentences]
+                found[i] = [_generated(sentence, target.decode) for sentence in sentences]
     return found
 
 
 def captions(
-    module: nn.Module, target: Vocabulary, pictures: Tensor, how: Manner | None = None
-) -> list[list[Written]]:
-    """The sentences for each of a batch of pictures, the best first."""
-    how = how or Manner()
+    module: nn.Module, target: Vocabulary, pictures: Tensor, how: Decoding | None = None
+) -> list[list[Generated]]:
+    """Return captions for each image of a batch, the best first."""
+    how = how or Decoding()
     marks = Marks(bos=target.bos, eos=target.eos, pad=target.pad)
-    with resting(module) as device:
+    device = device_of(module)
+    with evaluating(module):
         written = _write(module, pictures.to(device), None, marks, how.most or 100, how)
-    return [[_told(sentence, target.decode) for sentence in sentences] for sentences in written]
+    return [[_generated(sentence, target.decode) for sentence in sentences] for sentences in written]
 
 
 def completions(
     module: nn.Module,
     vocabulary: Vocabulary,
     texts: Sequence[str],
-    how: Manner | None = None,
+    how: Decoding | None = None,
     batch: int = BATCH,
-) -> list[list[Written]]:
-    """How each text goes on, the new words only; of a text longer than the context the end is read."""
-    how = how or Manner()
+) -> list[list[Generated]]:
+    """Continue each text and return the new words; only the end of a text beyond the context is read."""
+    how = how or Decoding()
     _check(texts)
-    # A space at the end belongs to the next word of a vocabulary that has its words with a space before them.
+    # With byte pairs, words begin with a space, so a space at the end belongs to the next word.
     begun = [text.rstrip(" ") if vocabulary.kind == "pairs" else text for text in texts]
     numbers = vocabulary.encode_all(begun)
-    found: list[list[Written]] = [[] for _ in texts]
+    found: list[list[Generated]] = [[] for _ in texts]
     again = _again(texts)
     marks = Marks(bos=vocabulary.bos, eos=vocabulary.eos, pad=vocabulary.pad)
-    with resting(module) as device:
+    device = device_of(module)
+    with evaluating(module):
         for chosen in _batches(numbers, batch):
-            words, mask = (made.to(device) for made in padded([np.array(numbers[i]) for i in chosen]))
+            words, mask = _padded(numbers, chosen, device)
             written = _write(module, words, mask, marks, how.most or 100, how, [again[i] for i in chosen])
             for i, sentences in zip(chosen, written, strict=True):
                 row, spaced = numbers[i], len(begun[i]) < len(texts[i])
-                new = [_told(s, partial(_after, vocabulary, row)) for s in sentences]
+                new = [_generated(s, partial(_after, vocabulary, row)) for s in sentences]
                 found[i] = [w._replace(text=w.text.removeprefix(" ")) if spaced else w for w in new]
     return found
 
 
 def _after(vocabulary: Vocabulary, before: Sequence[int], tokens: Sequence[int]) -> str:
-    """New tokens as text, of which the first may be the end of a letter."""
+    """Return new tokens as text; the first may complete a character of those before."""
     return vocabulary.decode([*before, *tokens])[len(vocabulary.decode(before)) :]
 
 
 def fillings(
     module: nn.Module, vocabulary: Vocabulary, texts: Sequence[str], top: int = 5, batch: int = BATCH
 ) -> list[list[list[Filling]]]:
-    """The likeliest words for each [MASK] of each text; each hole is filled as if the others stayed open."""
+    """Return the likeliest words for each [MASK] of each text; the others stay masked meanwhile."""
     check_number("top", top, 1, 2**24)
     _check(texts)
     numbers = [around(vocabulary, text) for text in texts]
     for text, row in zip(texts, numbers, strict=True):
         check_length(text, len(row), _longest(module))
     found: list[list[list[Filling]]] = [[] for _ in texts]
-    with resting(module) as device:
+    device = device_of(module)
+    with evaluating(module):
         for chosen in _batches(numbers, batch):
-            words, mask = (made.to(device) for made in padded([np.array(numbers[i]) for i in chosen]))
+            words, mask = _padded(numbers, chosen, device)
             holes = (words == vocabulary.mask) & mask
             logits = module(words, mask)[holes][:, : len(vocabulary)]
+            if not logits.isfinite().all():
+                raise not_finite()
             logits = logits.index_fill(1, torch.tensor(vocabulary.marks, device=device), -torch.inf)
             p, best = logits.softmax(-1).topk(min(top, len(vocabulary) - len(vocabulary.marks)), dim=-1)
             for row, answers, chances in zip(
@@ -247,20 +257,19 @@ def fillings(
 
 
 def _bare(word: str) -> str:
-    """A word without the spaces around it, unless it is one."""
+    """Strip spaces, unless the word is one."""
     return word.strip() or word
 
 
 def around(vocabulary: Vocabulary, text: str) -> list[int]:
-    """The numbers of a text with holes, framed; a space before a hole belongs to the word in it."""
+    """Return the ids of a text with [MASK]s, framed; a space before a [MASK] belongs to its word."""
     first, *parts = text.strip().split(HOLE)
     if not parts:
-        raise UsageError(
-            f"the text {shown(text, 40)!r} has no {HOLE}; write {HOLE} in the place of each word "
-            "to be filled in"
-        )
+        raise UsageError(f"the text {shown(text, 40)!r} has no {HOLE}; write {HOLE} for each word to fill in")
     if vocabulary.mask < 0:
-        raise UsageError("the model's vocabulary has no mark for a hidden word, so it can fill in none")
+        raise UsageError(
+            "the model's vocabulary has no mark for a hidden word, so it cannot fill any in; use a BERT"
+        )
     spaced = vocabulary.kind != "characters"
     before, after = vocabulary.frame
     found = [*before, *(vocabulary.encode(first.rstrip(" ") if spaced else first) if first.strip() else [])]

@@ -1,4 +1,4 @@
-"""Lines of text files, plain or gzip by content, streamed; whatever is wrong is told with its line."""
+"""Read lines of text files, plain or gzip; errors name the line."""
 
 import gzip
 import os
@@ -10,11 +10,11 @@ from typing import IO, cast
 
 from saccade.data.image.formats import shown
 from saccade.data.readers.listing import nearest
-from saccade.errors import DataError
+from saccade.errors import DataError, check_handles
 
 LONGEST = 20_000
-"""Characters of a sentence; a longer line is no sentence, and one of it could fill the memory."""
-_MARK = b"\xef\xbb\xbf"
+"""Characters per line; a longer line is not a sentence and could exhaust the memory."""
+_BOM = b"\xef\xbb\xbf"
 _OTHER = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -31,13 +31,16 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
             f"there is no file {shown(path)}; expected a text file; {nearest(str(path))}"
         ) from None
     except IsADirectoryError:
-        raise DataError(f"{shown(path)} is no regular file; expected a text file; name one") from None
+        raise DataError(f"{shown(path)} is not a regular file; expected a text file") from None
     except PermissionError:
         raise DataError(f"{shown(path)} may not be read by this user; allow it (chmod u+r)") from None
+    except OSError as error:
+        check_handles(error)
+        raise
 
 
 def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
-    """Yield the number, from 1, and the text of each line, without its end; never more than one is held."""
+    """Yield the number (from 1) and the text of each line, without its newline; one at a time."""
     number, name, most = 0, shown(path), 4 * longest + 8
     with _opened(path) as file:
         while True:
@@ -52,21 +55,21 @@ def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
             if not raw:
                 return
             if number == 1:
-                raw = _begun(name, raw)
+                raw = _without_bom(name, raw)
             cut = len(raw) == most and not raw.endswith(b"\n")
             text = _decoded(raw, f"line {number} of {name}", cut).removesuffix("\n").removesuffix("\r")
             if len(text) > longest:
                 raise DataError(
                     f"line {number} of {name} has more than {longest:,} characters; expected a sentence or a "
-                    "paragraph a line; part it into lines or leave it out"
+                    "paragraph per line; split it or leave it out"
                 )
             yield number, text
 
 
-def _begun(name: str, raw: bytes) -> bytes:
+def _without_bom(name: str, raw: bytes) -> bytes:
     if raw[:2] in _OTHER:
         raise DataError(f"{name} is {_OTHER[raw[:2]]}; expected UTF-8; save it as UTF-8")
-    return raw.removeprefix(_MARK)
+    return raw.removeprefix(_BOM)
 
 
 def _decoded(raw: bytes, where: str, cut: bool) -> str:
@@ -74,8 +77,8 @@ def _decoded(raw: bytes, where: str, cut: bool) -> str:
         return raw.decode()
     except UnicodeDecodeError as error:
         if cut and error.reason == "unexpected end of data":
-            return raw[: error.start].decode()  # a character parted by our own limit is no objection
+            return raw[: error.start].decode()  # our own limit split a character
         raise DataError(
-            f"{where} is not UTF-8 (byte 0x{raw[error.start]:02x} at place {error.start + 1}); expected text "
-            "in UTF-8; convert it, for example with `iconv -f latin1 -t utf-8`"
+            f"{where} is not UTF-8 (byte 0x{raw[error.start]:02x} at position {error.start + 1}); expected "
+            "text in UTF-8; convert it, for example with `iconv -f latin1 -t utf-8`"
         ) from None

@@ -1,7 +1,7 @@
-"""What a model costs that drops or merges patches: counted from the real module, not run.
+"""The cost of a model that drops or merges patches, counted on the meta device.
 
-As others count it: with all tokens at hand in the last block, though `forward` computes no more of that block
-than is read.
+As usual in the literature, all remaining tokens of the last block count, though `forward` computes only those
+that the head reads.
 """
 
 from functools import cache
@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from saccade.models import cost
-from saccade.models.blank import blank
-from saccade.models.build import Vision, config_of
+from saccade.models.build import Vision, blank, config_of
 from saccade.models.hybrid import HybridConfig
 from saccade.models.looped import LoopConfig, vit_of
 from saccade.models.resnet import ResNetConfig
@@ -24,7 +23,7 @@ Config = ViTConfig | HybridConfig | LoopConfig
 
 
 class _Whole(nn.Module):
-    """All tokens of all blocks, and the answer."""
+    """All remaining tokens of all blocks, and the logits."""
 
     def __init__(self, vit: ViT) -> None:
         super().__init__()
@@ -42,23 +41,23 @@ def _blank(config: Config) -> ViT:
 
 @cache
 def macs(config: Config, image: tuple[int, int] | None = None) -> int:
-    """Multiply-accumulates for one picture, at the size of the training pictures or another."""
+    """Return the multiply-accumulates for one image, at the training size or another."""
     return cost.macs(_Whole(_blank(config)), image or vit_of(config).image)
 
 
 def macs_of(module: Vision, image: tuple[int, int]) -> int:
-    """The same of any model for pictures at hand, a ResNet too."""
+    """Return the same for any vision model, a ResNet too."""
     config = config_of(module)
     return cost.macs(blank(config).eval(), image) if isinstance(config, ResNetConfig) else macs(config, image)
 
 
 @cache
 def lengths(config: Config, image: tuple[int, int] | None = None) -> tuple[int, ...]:
-    """How many tokens enter each block."""
+    """Return how many tokens enter each block."""
     vit, found = _blank(config), []
     for block in vit.blocks:
         block.norm1.register_forward_pre_hook(lambda _, given: found.append(given[0].shape[1]))
-    picture = torch.zeros(1, 3, *(image or vit_of(config).image), device="meta")
+    blank_image = torch.zeros(1, 3, *(image or vit_of(config).image), device="meta")
     with torch.no_grad():
-        run(vit, start(vit, picture), vit.embed(picture))
+        run(vit, start(vit, blank_image), vit.embed(blank_image))
     return tuple(found)

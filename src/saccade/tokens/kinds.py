@@ -1,13 +1,9 @@
-"""All configs of this room by their names in model.json."""
+"""All kinds of vision models by their names in model.json: those of `models`, and those of this room."""
 
 from saccade.models.build import KINDS as MODELS
-from saccade.models.build import Known
+from saccade.models.build import Kind
 from saccade.tokens.light import LightConfig
 from saccade.tokens.merge import MergedConfig
 from saccade.tokens.prune import PrunedConfig
 
-KINDS: dict[str, type[Known]] = {
-    **MODELS,
-    **{made.kind: made for made in (PrunedConfig, MergedConfig, LightConfig)},
-}
-"""Those of the models below too."""
+KINDS = MODELS | {made.kind: Kind(made, made.build) for made in (PrunedConfig, MergedConfig, LightConfig)}

@@ -1,4 +1,4 @@
-"""Light attention for large pictures: windows, or exact attention in pieces, in a trained ViT's blocks."""
+"""Cheaper attention for large images in a trained ViT: within windows, or exact in chunks."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,15 +24,17 @@ class LightConfig(LoopConfig):
 
     kind: ClassVar[str] = "light"
     attention: str
-    """windowed (another answer, unless a window covers the picture) or chunked (the same answer)."""
+    """windowed (other logits, unless a window covers the image) or chunked (the same logits)."""
     size: int
-    """Side of a window in patches, or tokens in a chunk."""
+    """Side of a window in patches, or tokens per chunk."""
 
     def __post_init__(self) -> None:
         check_word("attention", self.attention, WAYS)
         check_number("size", self.size, 1, 2**14)
         if self.attention == "windowed" and vit_of(self.vit).position == "relative":
-            raise UsageError("relative positions have no windows here; use attention 'chunked'")
+            raise UsageError(
+                "windowed attention does not support relative positions; use attention 'chunked'"
+            )
 
     def build(self) -> "Light":
         return Light(self)
@@ -52,7 +54,7 @@ class Glancing(Walk):
 
 
 class Light(Walker):
-    """A ViT with light attention; no weight differs."""
+    """A ViT with cheaper attention and the same weights."""
 
     def __init__(self, config: LightConfig) -> None:
         super().__init__(config)
@@ -66,7 +68,7 @@ class Light(Walker):
 
 
 def lighten(vit: ViT, attention: str, size: int) -> Light:
-    """A copy of a trained ViT with light attention."""
+    """Return a copy of a trained ViT with cheaper attention."""
     base = vit.hybrid if isinstance(vit, Hybrid) else vit.config
     made = Light(LightConfig(vit=base, attention=attention, size=size))
     made.load_state_dict(vit.state_dict())

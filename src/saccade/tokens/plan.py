@@ -1,4 +1,4 @@
-"""Ways to give a trained ViT fewer patches to look at, by one number: keep, as DynamicViT counts it."""
+"""Ways to reduce the patches of a trained ViT, by one number: keep, as in DynamicViT."""
 
 from saccade.errors import UsageError, check_word
 from saccade.models.hybrid import Hybrid
@@ -8,34 +8,33 @@ from saccade.tokens.cost import macs
 from saccade.tokens.merge import MergedConfig, constant, merge
 from saccade.tokens.prune import PrunedConfig, prune, usual_places
 
-HOW = ("drop", "merge", "attention", "random")
+HOW = ("drop", "merge", "merge-paper", "attention", "random")
 """drop learns which patches matter; the others need no training."""
 UNTRAINED = HOW[1:]
+MATCHING = {"merge": "own", "merge-paper": "paper"}
 
 
 def prunable(module: object) -> ViT:
-    """The module as a ViT that can be made to drop or merge patches."""
+    """Return the module if it is a dense ViT, which can drop or merge patches; refuse others."""
     if isinstance(module, Looped):
-        raise UsageError(f"the model is {module.loop.kind} already; give the dense model that it was made of")
+        raise UsageError(f"the model is already {module.loop.kind}; give the dense model it was made from")
     if not isinstance(module, ViT):
-        raise UsageError(
-            f"a {type(module).__name__} has no patches that could be dropped; expected a Vision Transformer"
-        )
+        raise UsageError(f"a {type(module).__name__} has no patches to drop; expected a Vision Transformer")
     return module
 
 
-def planned(vit: ViT, how: str, keep: float, seed: int = 0) -> Looped:
-    """A copy that keeps this share; merging merges until it computes as much as dropping would."""
+def apply_plan(vit: ViT, how: str, keep: float, seed: int = 0) -> Looped:
+    """Return a copy that keeps this share; merging goes on until it costs what dropping would."""
     check_word("how", how, HOW)
-    if how == "merge":
-        return merge(vit, like(vit, keep))
+    if how in MATCHING:
+        return merge(vit, like(vit, keep, MATCHING[how]), MATCHING[how])
     return prune(vit, keep, by="predictor" if how == "drop" else how, seed=seed)
 
 
-def like(vit: ViT, keep: float) -> int:
-    """How many patches a block has to merge to cost what dropping costs at `keep`, as nearly as it can.
+def like(vit: ViT, keep: float, matching: str = "own") -> int:
+    """Return how many patches each block has to merge to cost about what dropping costs at `keep`.
 
-    None if dropping saves nothing: matches cost a little, and some that pay for themselves could be found.
+    0 if dropping saves nothing.
     """
     base = vit.hybrid if isinstance(vit, Hybrid) else vit.config
     depth, patches = vit.config.depth, vit.config.grid[0] * vit.config.grid[1]
@@ -44,7 +43,7 @@ def like(vit: ViT, keep: float) -> int:
         return 0
 
     def cost(rate: int) -> int:
-        return macs(MergedConfig(vit=base, rates=constant(depth, rate)))
+        return macs(MergedConfig(vit=base, rates=constant(depth, rate), matching=matching))
 
     low, high = 0, max(patches // 2, 1)
     while high - low > 1:
@@ -54,7 +53,7 @@ def like(vit: ViT, keep: float) -> int:
 
 
 def rates(config: MergedConfig) -> tuple[int, ...]:
-    """How many patches each block really merges: no more than half of those that are left."""
+    """Return how many patches each block really merges: at most half of those that are left."""
     height, width = vit_of(config).grid
     left, found = height * width, []
     for rate in config.rates:
@@ -64,31 +63,31 @@ def rates(config: MergedConfig) -> tuple[int, ...]:
 
 
 def saves(config: LoopConfig) -> bool:
-    """Whether a model computes less by a plan than without it."""
+    """Return whether a plan reduces the cost of its model."""
     return macs(config) < macs(config.vit)
 
 
 def check_saving(config: LoopConfig) -> None:
-    """Refuse a plan by which a model computes no less: it would be trained or written for nothing."""
+    """Refuse a plan that saves nothing, before anything is trained or written."""
     if not saves(config):
         vit = vit_of(config)
         blocks = f"{vit.depth} block{'s' if vit.depth > 1 else ''}"
         raise UsageError(
-            f"the plan ({told(config)}) saves nothing in a model of {blocks} and a grid of "
+            f"the plan ({describe_plan(config)}) saves nothing in a model with {blocks} and a grid of "
             f"{vit.grid[0]} x {vit.grid[1]} patches ({macs(config.vit):,} multiply-accumulates before, "
-            f"{macs(config):,} after); give a smaller share, or a model with more blocks or patches"
+            f"{macs(config):,} after); keep less, or use a model with more blocks or patches"
         )
 
 
-def told(config: LoopConfig) -> str:
-    """A plan in words."""
+def describe_plan(config: LoopConfig) -> str:
+    """Return a plan as text."""
     if isinstance(config, PrunedConfig):
         if not config.places:
             return "keep all patches in every block"
-        by = {"predictor": "by what it has learnt", "attention": "by attention", "random": "at random"}
+        by = {"predictor": "by a trained predictor", "attention": "by attention", "random": "at random"}
         where = ", ".join(str(place + 1) for place in config.places)
         return f"keep {config.keep:.3g} at block {where}, {by[config.by]}"
     assert isinstance(config, MergedConfig)
     merged = rates(config)
     each = f"{merged[0]}" if len(set(merged)) == 1 else f"{merged[0]} down to {merged[-1]}"
-    return f"merge {each} patches a block"
+    return f"merge {each} patches per block{', matched as in the paper' * (config.matching == 'paper')}"

@@ -1,9 +1,9 @@
-"""A model that drops or merges patches as the dense one that it equals, so that one can look inside of it.
+"""A pruned or merged model as the dense model that it equals, so that explanations work on it.
 
-A dropped patch may as well stay, if nobody sees it. A merged token that counts as often as it has patches may
-as well be so many equal tokens, if those are replaced by their mean where it was made. Thus every matrix of
-attention has a row and a column for each patch, and whatever is found of a token is found of the pixels that
-it stands for. It costs what the dense model costs, and one pass of the model's own to learn what it decides.
+A dropped patch may as well stay, if no token sees it. A merged token that counts as often as it has patches
+may as well be that many equal tokens, if they are replaced by their mean where it was made. So every
+attention matrix has a row and a column for each patch, and what holds for a token holds for its pixels. It
+costs as much as the dense model, plus one pass of the model itself to learn its decisions.
 
 Shapes: b batch, n all tokens of the dense model, p patches.
 """
@@ -31,50 +31,50 @@ Counted = Float[Tensor, "b n"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stage:
-    """What one block is told, and what becomes of its tokens."""
+    """What one block of the dense model needs, and what happens to its tokens."""
 
     weight: Weight | None
     turn: Turn | None
     means: Means | None = None
-    """Each token's share in each, between attention and MLP: a mean over those that were merged there."""
+    """Between attention and MLP: each token becomes the mean of those merged with it."""
     counted: Counted | None = None
-    """Whether each token has not been dropped, 1 or 0, when it leaves the block."""
+    """0 for tokens that are dropped when they leave the block, else 1."""
 
     def between(self, z: Tokens) -> Tokens:
-        """Tokens that were merged in this block become their mean."""
+        """Replace tokens that are merged in this block by their mean."""
         return z if self.means is None else self.means @ z
 
 
 def unfold(vit: ViT, image: Image) -> list[Stage]:
-    """What each block of the dense model must be told to compute what `vit` does; the first block first."""
+    """Return what each block of the dense model needs to compute what `vit` does, the first block first."""
     if not isinstance(vit, Walker):
         return [Stage(*vit.relate(image))] * len(vit.blocks)
     walk = vit.walk(image)
     if isinstance(walk, Glancing):
         mask = visible(walk.grid, walk.plan.size, walk.front) if walk.plan.attention == "windowed" else None
         return [Stage(walk.weight if mask is None else mask.to(image), walk.turn)] * len(vit.blocks)
-    return _followed(vit, walk, image)
+    return _follow(vit, walk, image)
 
 
 @torch.no_grad()
-def _followed(vit: ViT, walk: Walk, image: Image) -> list[Stage]:
-    """The stages of a walk, read off its traces while it goes on."""
+def _follow(vit: ViT, walk: Walk, image: Image) -> list[Stage]:
+    """Return the stages of a walk, from its traces at each block."""
     z, pairs, front, found = vit.embed(image), vit.relate(image), vit.config.front, list[Stage]()
     for index, block in enumerate(vit.blocks):
         z = walk.before(index, z)
         entering = walk.trace()
         z = step(block, walk, index, z)
-        weight, turn = _told(entering, front, *pairs)
+        weight, turn = _relations(entering, front, *pairs)
         leaving = walk.trace()
         means = _means(leaving, front, z) if leaving.tokens < entering.tokens else None
         found.append(Stage(weight, turn, means, _counted(leaving, front)))
     return found
 
 
-def _told(
+def _relations(
     trace: Trace, front: int, weight: Float[Tensor, "1 h n n"] | None, turn: Float[Tensor, "2 n k"] | None
 ) -> tuple[Float[Tensor, "#b #h #n n"] | None, Float[Tensor, "2 *each n k"] | None]:
-    """What attention is told of all tokens: of merged ones the mean, of dropped ones that they count 0."""
+    """Return weight and angles for all tokens: the mean for merged tokens, 0 for dropped ones."""
     counted = _counted(trace, front)
     if trace.tokens < trace.owner.shape[1] and (weight is not None or turn is not None):
         means = _means(trace, front, turn if weight is None else weight)[:, None]
@@ -87,7 +87,7 @@ def _told(
 
 
 def _means(trace: Trace, front: int, like: Tensor | None) -> Means:
-    """From each token to the mean of those that are one with it; dropped ones are alone."""
+    """Return the matrix that averages merged tokens; dropped ones stay alone."""
     assert like is not None
     owner = trace.owner
     alone = trace.tokens + torch.arange(owner.shape[1], device=owner.device)
@@ -100,18 +100,18 @@ def _means(trace: Trace, front: int, like: Tensor | None) -> Means:
 
 
 def _counted(trace: Trace, front: int) -> Counted | None:
-    """1 for each token that has not been dropped; None if none has been."""
+    """Return 1 for each token that is left, 0 for dropped ones; None if none was dropped."""
     kept = trace.owner >= 0
     return None if bool(kept.all()) else F.pad(kept.float(), (front, 0), value=1.0)
 
 
 def features(vit: ViT, z: Tokens, counted: Float[Tensor, "_ _"] | None) -> Float[Tensor, "b *pair e"]:
-    """The summary of unfolded tokens, be it of the first ones only, or of variants of one picture's."""
+    """Return the features of unfolded tokens, also for the first tokens only or variants of one image."""
     if not isinstance(vit, Looped) or counted is None:
         return vit.features(z)
     return vit.features(z, counted[:, : z.shape[1]].expand(z.shape[:2]))
 
 
 def read(vit: ViT, z: Tokens, counted: Float[Tensor, "_ _"] | None) -> Float[Tensor, "b classes"]:
-    """The answer from unfolded tokens."""
+    """Return the logits of unfolded tokens."""
     return vit.head(vit.prelogits(features(vit, z, counted)))

@@ -1,7 +1,7 @@
-"""The one loop of this room: over the blocks of a ViT, with room for change before and inside of each.
+"""The one loop over the blocks of a ViT that drops or merges tokens.
 
-A `Walk` travels with the tokens of one batch. It may drop some before a block (`before`) or merge some
-between attention and MLP (`between`), and knows which patches they stand for (`trace`). The plain one changes
+A `Walk` goes with the tokens of one batch. It may drop some before a block (`before`) or merge some between
+attention and MLP (`between`), and knows which patches they stand for (`trace`). The plain walk changes
 nothing: its tokens are those of `ViT.encode`, bit for bit.
 """
 
@@ -22,24 +22,24 @@ from saccade.tokens.trace import Trace, whole
 Heads = Float[Tensor, "b h n k"]
 Places = Int[Tensor, "b m"]
 Fewer = Float[Tensor, "b m d"]
-"""The tokens that go on; as many as before where nothing is dropped or merged."""
+"""The remaining tokens; as many as before if none is dropped or merged."""
 
 
 def rows(places: Places, each: int) -> Int[Tensor, "bm"]:
-    """Places in pictures of `each` tokens as rows of the whole batch."""
-    if places.shape[0] == 1 and not torch.compiler.is_compiling():  # some microseconds in a small model
+    """Return indices within images of `each` tokens as rows of the flattened batch."""
+    if places.shape[0] == 1 and not torch.compiler.is_compiling():  # saves microseconds in a small model
         return places[0]
     starts = torch.arange(places.shape[0], device=places.device)[:, None] * each
     return (places + starts).flatten()
 
 
 def select(x: Float[Tensor, "b n c"], places: Places) -> Float[Tensor, "b m c"]:
-    """The tokens of each picture at its own places; copies whole rows, which `gather` does not."""
+    """Return the tokens of each image at its own `places`; copies whole rows, unlike `gather`."""
     return x.flatten(0, 1).index_select(0, rows(places, x.shape[1])).view(*places.shape, -1)
 
 
 class Walk:
-    """What travels with the tokens of a batch through the blocks."""
+    """What goes with the tokens of a batch through the blocks."""
 
     def __init__(self, vit: ViT, image: Image) -> None:
         self.front = vit.config.front
@@ -47,24 +47,24 @@ class Walk:
         self.grid = image.shape[-2] // vit.config.patch, image.shape[-1] // vit.config.patch
         self.device = image.device
         self.weight: Weight | None
-        """How often the keys at hand count."""
+        """How often each remaining key counts."""
         self.turn: Turn | None
         self.weight, self.turn = vit.relate(image)
 
     def before(self, index: int, z: Tokens) -> Fewer:
-        """What enters block `index`; called once for each block, in order."""
+        """Return what enters block `index`; called once per block, in order."""
         return z
 
     def attend(self, q: Heads, k: Heads, v: Heads) -> Heads:
-        """The attention of the block at hand."""
+        """Compute the attention of a block."""
         return attend(q, k, v, self.weight)
 
     def between(self, index: int, z: Tokens, q: Heads, k: Heads) -> Fewer:
-        """What leaves the attention of block `index` for its MLP; called once for each block, in order."""
+        """Return what goes from attention to MLP in block `index`; called once per block, in order."""
         return z
 
     def trace(self) -> Trace:
-        """Which patches the tokens at hand stand for."""
+        """Return which patches the remaining tokens stand for."""
         return whole(self.batch, self.grid[0] * self.grid[1], self.device)
 
 
@@ -72,7 +72,7 @@ def run(vit: ViT, walk: Walk, z: Tokens, asked: int | None = None) -> Fewer:
     """Take tokens through all blocks.
 
     Args:
-        asked: the last block computes no more than so many first tokens, because nobody reads the others.
+        asked: The last block computes only this many first tokens, because the head reads no others.
     """
     last = len(vit.blocks) - 1
     for index, block in enumerate(vit.blocks):
@@ -84,7 +84,7 @@ def run(vit: ViT, walk: Walk, z: Tokens, asked: int | None = None) -> Fewer:
 
 
 def step(block: Block, walk: Walk, index: int, z: Tokens) -> Fewer:
-    """Take tokens, from which `before` has dropped what it drops, through a block."""
+    """Take tokens through a block, after `before`."""
     q, k, v = block.attention.split(block.norm1(z), turn=walk.turn)
     z = block.add1(z, block.attention.join(walk.attend(q, k, v)))
     z = walk.between(index, z, q, k)
@@ -92,7 +92,7 @@ def step(block: Block, walk: Walk, index: int, z: Tokens) -> Fewer:
 
 
 def _answer(block: Block, walk: Walk, z: Tokens, asked: int) -> Fewer:
-    """A block for its first tokens only, which look at all others."""
+    """Run a block for its first tokens only, which attend to all others."""
     x = block.norm1(z)
     q, k, v = block.attention.split(x[:, :asked], x)
     weight = walk.weight if walk.weight is None else walk.weight[:, :, :asked]
@@ -101,21 +101,21 @@ def _answer(block: Block, walk: Walk, z: Tokens, asked: int) -> Fewer:
 
 
 class Walker(Looped):
-    """A ViT that a walk of its own takes through the blocks."""
+    """A ViT whose tokens go through the blocks in its own walk."""
 
     @abstractmethod
     def walk(self, image: Image) -> Walk:
-        """A fresh walk for a batch of pictures."""
+        """Return a new walk for a batch of images."""
 
     def encode(self, image: Image) -> Tokens:
-        """The tokens after the last block."""
+        """Return the tokens after the last block."""
         return run(self, self.walk(image), self.embed(image))
 
     def asked(self) -> int | None:
-        """How many first tokens the head reads; None if it reads the patches too."""
+        """Return how many first tokens the head reads; None if it reads the patches too."""
         return pool.KINDS[self.config.pool] if self.config.pool in ("token", "pair") else None
 
 
 def start(vit: ViT, image: Image) -> Walk:
-    """The walk of any ViT: its own, or the one that changes nothing."""
+    """Return the walk of any ViT: its own, or the one that changes nothing."""
     return vit.walk(image) if isinstance(vit, Walker) else Walk(vit, image)

@@ -8,8 +8,8 @@ from typing import Any
 
 class _Room(ModuleType):
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Call `saccade.api.models.train`."""
-        return import_module("saccade.api.models").train(*given, **named)
+        """Call `saccade.api.train.train`."""
+        return import_module("saccade.api.train").train(*given, **named)
 
 
 sys.modules[__name__].__class__ = _Room

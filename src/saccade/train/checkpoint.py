@@ -1,4 +1,4 @@
-"""Checkpoints that survive a kill at any moment: written beside, synced, hashed, renamed into place."""
+"""Checkpoints that survive a kill at any moment: written to a temporary folder, hashed, synced, renamed."""
 
 import hashlib
 import json
@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 from saccade.errors import ModelError, ResourceError, SaccadeError
 from saccade.files.atomic import patiently, sync_folder
+from saccade.files.strict_json import read_json, write_json
 from saccade.processes import like, put
-from saccade.weights.formats.tensors import read_json, tensors, write_safetensors, write_text
+from saccade.weights.formats.tensors import read_tensors, write_safetensors
 from saccade.weights.layouts.rules import state as state_of
 
 MANIFEST = "manifest.json"
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:
-    """The optimiser's state under the names of the parameters it belongs to."""
+    """Return the optimiser's state under the names of its parameters."""
     names = {id(p): name for name, p in module.named_parameters()}
     found = {}
     for parameter, values in optimizer.state.items():
@@ -31,25 +32,25 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, module: nn.Module) -> di
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module, found: dict[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` took out."""
+    """Restore what `optimizer_tensors` returned."""
     parameters = dict(module.named_parameters())
-    optimizer.state.clear()  # a return to the first step forgets all
+    optimizer.state.clear()  # a rollback to the first step starts from nothing
     for name, value in found.items():
         parameter, key = name.rsplit("/", 1)
         optimizer.state[parameters[parameter]][key] = like(parameters[parameter], value)
 
 
 def restore_module(module: nn.Module, found: dict[str, Tensor]) -> None:
-    """Give a module its tensors back; refuse those of another model, as of a recipe.json that was changed."""
+    """Restore a module's tensors; refuse those of another model, as after a change to recipe.json."""
     own = state_of(module)
     if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in found.items()}:
-        raise ModelError("the checkpoint is of another model than recipe.json describes; start anew")
+        raise ModelError("the checkpoint does not match the model in recipe.json; start a new run")
     for name, tensor in found.items():
         put(own[name], tensor)
 
 
 def culprit(module: nn.Module) -> str:
-    """Where numbers are not finite: the first such weight, or gradient, or else the longest gradient."""
+    """Name the first non-finite weight, else the first such gradient, else the largest gradient."""
     for name, parameter in module.named_parameters():
         if not torch.isfinite(parameter).all():
             return f"the weight {name}"
@@ -61,7 +62,7 @@ def culprit(module: nn.Module) -> str:
 
 
 def unsound(groups: dict[str, dict[str, Tensor]]) -> str:
-    """The first tensor that holds a number that is not finite, by name; nothing if all is well."""
+    """Return the name of the first tensor with non-finite numbers; "" if there is none."""
     for name, group in groups.items():
         for key, tensor in group.items():
             if not torch.isfinite(tensor).all():
@@ -78,15 +79,15 @@ def save(
 ) -> Path:
     """Write `step-000123` with a safetensors file for each group, whole or not at all.
 
-    A folder counts only if its manifest is there with every hash right, and the manifest is written last.
-    One older checkpoint stays: `before`, if it is known to be whole, or else the newest.
+    A folder counts only if its manifest exists and every hash matches; the manifest is written last.
+    One older checkpoint stays: `before`, if it is known to be complete, otherwise the newest.
     """
     if bad := unsound(groups):
-        raise ModelError(f"{bad} holds numbers that are not finite; the checkpoint was not written")
+        raise ModelError(f"{bad} holds non-finite numbers; the checkpoint was not written")
     place, beside = folder / f"step-{step:09}", folder / f"step-{step:09}.tmp"
     needed = 10_000 + sum(t.numel() * t.element_size() for group in groups.values() for t in group.values())
     try:
-        then = f"go on from the one before with: saccade train --resume {folder.parent}"
+        then = f"resume from the previous one with: saccade train --resume {folder.parent}"
         patiently(lambda: _write(beside, step, groups, state), "the checkpoint", folder, needed, then)
         patiently(lambda: _place(beside, place), "the checkpoint", folder, needed, then)
     except ResourceError:
@@ -97,19 +98,19 @@ def save(
 
 
 def _write(beside: Path, step: int, groups: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> None:
-    """Write all files of a checkpoint into a folder that counts for nothing yet."""
+    """Write all files of a checkpoint into its temporary folder."""
     shutil.rmtree(beside, ignore_errors=True)
-    beside.parent.mkdir(exist_ok=True)  # not its parents: a run folder that has gone is not made anew
+    beside.parent.mkdir(exist_ok=True)  # not its parents: a deleted run folder is not recreated
     beside.mkdir()
     for name, group in ((n, g) for n, g in groups.items() if g):  # a fresh optimiser holds nothing
         write_safetensors(beside / f"{name}.safetensors", group, None)
-    write_text(beside / "state.json", json.dumps(state))
+    write_json(beside / "state.json", state, indent=None, escape=True, end="")
     hashes = {path.name: digest(path) for path in sorted(beside.iterdir())}
-    write_text(beside / MANIFEST, json.dumps({"step": step, "sha256": hashes}, indent=1))
+    write_json(beside / MANIFEST, {"step": step, "sha256": hashes}, indent=1, escape=True, end="")
 
 
 def _place(beside: Path, place: Path) -> None:
-    """Give a whole checkpoint its name; one that has the name is out of the way for that moment only."""
+    """Rename a complete checkpoint into place; put back the one it replaces if that fails."""
     old = place.with_name(f"{place.name}.old.tmp")
     if beside.exists():
         if place.exists():
@@ -125,7 +126,7 @@ def _place(beside: Path, place: Path) -> None:
 
 
 def _forget(folder: Path, place: Path, before: Path | None) -> None:
-    """Remove all checkpoints but this and the one before: older, cut off, or of steps that are undone."""
+    """Remove all checkpoints but this and the previous one: older, incomplete or rolled back."""
     older = [path for path in _found(folder) if 0 <= step_of(path) < step_of(place)]
     stays = {place, before if before in older else max(older, default=None)}
     for path in _found(folder):
@@ -141,13 +142,13 @@ def _found(folder: Path) -> list[Path]:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def verify(place: Path) -> None:
-    """Refuse a checkpoint that is not whole; a link may lead to what was not saved with it."""
+    """Refuse a checkpoint that is incomplete or changed; links may lead outside it."""
     path = place / MANIFEST
     if path.is_symlink():
         raise ModelError(f"{path} is a link and not the file that was saved; it is not used")
@@ -166,36 +167,36 @@ def verify(place: Path) -> None:
 
 
 def step_of(place: Path) -> int:
-    """The step in the name of a checkpoint, or -1."""
+    """Return the step in the name of a checkpoint, or -1."""
     return -1 if place.suffix else _number(place)
 
 
 def _number(place: Path) -> int:
-    """The step of a checkpoint or of one on its way there (`step-000123.tmp`), or -1."""
+    """Return the step of a checkpoint, temporary ones too (`step-000123.tmp`), or -1."""
     text = place.name.removeprefix("step-").split(".")[0]
     return int(text) if text.isdecimal() and text.isascii() else -1
 
 
 def latest(folder: Path) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint, and a sentence for each newer one that is damaged.
+    """Return the newest complete checkpoint, and a sentence for each newer one that is damaged.
 
-    One that was whole when its process was killed, but not in its place yet, is put there.
+    One that was complete when its process was killed, but not renamed yet, is renamed.
     """
-    told: list[str] = []
+    damaged: list[str] = []
     found = [path for path in _found(folder) if _number(path) >= 0]
     for place in sorted(found, key=lambda path: (_number(path), not path.suffix, path.name), reverse=True):
         try:
             verify(place)
         except (SaccadeError, OSError) as error:
-            if not place.suffix:  # what a kill cut off is no damage
-                told.append(str(error))
+            if not place.suffix:  # a temporary folder left by a kill is expected
+                damaged.append(str(error))
             continue
-        return _settled(place), told
-    return None, told
+        return _settled(place), damaged
+    return None, damaged
 
 
 def _settled(place: Path) -> Path:
-    """A whole checkpoint under its own name, if that is free."""
+    """Rename a temporary but complete checkpoint to its own name, if that is free."""
     own = place.with_name(place.name.split(".")[0])
     if own != place and not own.exists():
         with suppress(OSError):
@@ -205,17 +206,19 @@ def _settled(place: Path) -> Path:
 
 
 class Kept(dict[str, Any]):
-    """What state.json holds; a name that it lacks is a refusal in words."""
+    """The content of state.json; a missing name is a ModelError."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(read_json(path))
         self.path = path
 
     def __missing__(self, name: str) -> Any:
-        raise ModelError(f"{self.path} has no {name!r}, as of another version of saccade; start anew")
+        raise ModelError(
+            f"{self.path} has no {name!r}; another version of saccade may have written it; start a new run"
+        )
 
 
 def read(place: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The groups of tensors and the state of a checkpoint that `latest` found."""
-    groups = {path.stem: tensors(path) for path in sorted(place.glob("*.safetensors"))}
+    """Read the groups of tensors and the state of a checkpoint that `latest` found."""
+    groups = {path.stem: read_tensors(path) for path in sorted(place.glob("*.safetensors"))}
     return groups, Kept(place / "state.json")

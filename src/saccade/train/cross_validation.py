@@ -1,74 +1,72 @@
-"""Cross-validation: a run for each fold of the pictures, then one of all of them, in one folder.
+"""Cross-validation: one run per fold, then one on all examples, in one folder.
 
-Each fold keeps the weights of its last epoch, as the run of all pictures must, which has none to choose an
-epoch by. So the pictures that a fold is scored on have had no part in it.
+Each fold keeps the weights of its last epoch, because the run on all examples has no validation split to
+choose an epoch by. So the examples that a fold is evaluated on play no part in its training.
 """
 
-import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from saccade.data.readers.listing import Collection
-from saccade.data.readers.open import open_images
-from saccade.errors import ModelError, UsageError
+from saccade.data.splits import Fold, pool
+from saccade.errors import ModelError, StoppedError, UsageError
 from saccade.files.atomic import new_folder
-from saccade.metrics.classify import Scores
+from saccade.files.lock import lock
+from saccade.files.strict_json import read_json, write_json
 from saccade.metrics.interval import wilson
-from saccade.metrics.pool import pool as pool_scores
 from saccade.processes import launched
 from saccade.recipe import Recipe
+from saccade.report.folds_section import FILE as RESULT
 from saccade.signals import listening
-from saccade.tasks.classify.evaluate import SHOWN, evaluate, write_json
-from saccade.tasks.classify.job import NOUN, Source, gather, judged, settle
-from saccade.train import folds as parting
+from saccade.task import Evaluation, Task
 from saccade.train import start
 from saccade.train.checkpoint import step_of
-from saccade.train.folds import PREDICTIONS, Fold
-from saccade.train.material import StoppedError
 from saccade.train.run import Run
-from saccade.train.subject import check_same, describe
-from saccade.weights.formats.tensors import read_json, write_text
-from saccade.weights.load import load
-from saccade.wording import count, percent
-
-RESULT = "crossval.json"
+from saccade.train.selection import PREDICTIONS, Row, Selection, check_same, read_rows, write_rows
+from saccade.wording import amount
 
 
-def crossval(
+def cross_validate(
+    task: Task,
     data: str,
     folds: int,
     model: str = "",
     out: Path | None = None,
     changes: Sequence[str] = (),
-    kind: str = "auto",
+    format: str = "auto",
     quiet: bool = False,
 ) -> Path:
-    """Train and score `folds` times, each time with another part held out, then train on all pictures.
+    """Train and evaluate `folds` times, each time with another fold held out, then train on all examples.
 
-    The folder that is returned is the run of all pictures. A test split is left alone until that run is over.
+    The folder that is returned is that last run. A test split is left alone until that run is over.
     """
     _check_alone()
-    source = Source(data=data, kind=kind, fold=Fold(0, folds))
-    pooled = parting.pool(open_images(data, kind))
-    recipe, why = settle(pooled.train, model, changes)
+    selection = Selection(data=data, format=format, fold=Fold(0, folds))
+    pooled = pool(start.open_data(task, data, changes, format))
+    recipe, why = start.default_recipe(task, pooled, model, changes)
     if recipe.budget.patience:
         raise UsageError(
-            f"budget.patience is {recipe.budget.patience}, which ends a run by a look at the pictures that "
-            "it is scored on; with folds expected 0; leave it out"
+            f"budget.patience is {recipe.budget.patience}, which ends a run by its score on the held-out "
+            f"{task.noun}; with folds expected 0; leave it out"
         )
-    made = parting.parts(pooled, folds, recipe.seed)
-    told = gather(recipe, pooled, source).model  # a model that cannot be used is refused here
-    root = new_folder(out or Path("runs") / (Path(data).resolve().name or "run"))
-    describe(root, recipe, source.described(pooled))
-    whole = _CrossVal(root, recipe, source, pooled, quiet)
+    parts = pooled.train.folds(folds, recipe.seed)
+    job, _ = start.start_job(task, recipe, pooled)  # refuses a model that cannot be used
+    root = new_folder(start.run_path(data, out))
+    start.describe(root, recipe, selection.facts(task, job))
+    whole = _CrossValidation(root, task, recipe, selection, pooled, quiet)
     whole.write({})
-    for words in (pooled.told, f"{count(len(pooled.train), 'picture')} in {folds} folds", told, why):
+    for words in (
+        pooled.summary,
+        f"{amount(len(pooled.train), task.noun)} in {folds} folds",
+        job.summary,
+        why,
+    ):
         whole.say(words)
-    for words in (*pooled.warnings, *parting.never_learnt(pooled, made)):
+    for words in (*pooled.warnings, *task.fold_notes(pooled, parts)):
         whole.say(f"note: {words}")
     return whole.go()
 
@@ -81,37 +79,42 @@ def _check_alone() -> None:
         )
 
 
-def is_crossval(folder: Path) -> bool:
-    """Is it the folder of a cross-validation, rather than that of a single run or a fold?"""
+def is_cross_validation(folder: Path) -> bool:
+    """Return whether this is the folder of a cross-validation, not of a single run or a fold."""
     return (folder / RESULT).is_file()
 
 
-def resume(folder: Path, quiet: bool = False) -> Path:
-    """Go on where it was stopped or killed, inside of a fold too, to the same bytes."""
+def resume(task: Task, folder: Path, quiet: bool = False) -> Path:
+    """Resume where it was stopped or killed, inside a fold too, to the same bytes."""
     _check_alone()
-    recipe, described = start.recorded(folder)
-    assert isinstance(recipe, Recipe)
-    source = Source.of(described)
-    if source.fold is None or source.fold.number:
-        raise ModelError(f"{folder / 'data.json'} is not that of a cross-validation; start anew")
-    pooled = source.open(recipe)
-    check_same(folder, described, source.described(pooled), NOUN)
-    return _CrossVal(folder, recipe, source, pooled, quiet).go()
+    recipe, facts = start.read_run(task, folder)
+    selection = Selection.recorded(facts)
+    if selection.fold is None or selection.fold.number:
+        raise ModelError(f"{folder / 'data.json'} does not describe a cross-validation; start a new one")
+    pooled = selection.open(task, recipe)
+    job, _ = start.start_job(task, recipe, pooled, folder)
+    check_same(folder, facts, selection.facts(task, job), task.noun)
+    whole = _CrossValidation(folder, task, recipe, selection, pooled, quiet)
+    if note := start.note_threads(folder):
+        whole.say(note)
+    return whole.go()
 
 
-class _CrossVal:
-    """Goes from fold to fold and to the run of all pictures; whatever is done already stays."""
+class _CrossValidation:
+    """Goes from fold to fold and to the run on all examples; whatever is done already stays."""
 
-    def __init__(self, root: Path, recipe: Recipe, source: Source, pooled: Collection, quiet: bool) -> None:
-        assert source.fold is not None
-        self.root, self.recipe, self.source, self.pooled, self.quiet = root, recipe, source, pooled, quiet
-        self.folds = source.fold.of
-        self.parts = parting.parts(pooled, self.folds, recipe.seed)
-        self.scores: list[Scores] = []
+    def __init__(
+        self, root: Path, task: Task, recipe: Recipe, selection: Selection, pooled: Any, quiet: bool
+    ) -> None:
+        assert selection.fold is not None
+        self.root, self.task, self.recipe, self.selection = root, task, recipe, selection
+        self.pooled, self.quiet, self.folds, self.lock = pooled, quiet, selection.fold.of, lock(root)
+        self.parts = pooled.train.folds(self.folds, recipe.seed)
+        self.scores: list[Evaluation] = []
         self.stopped = False
 
     def say(self, words: str) -> None:
-        """A line for the person at the terminal."""
+        """Print a line."""
         if not self.quiet:
             print(words, file=sys.stderr, flush=True)
 
@@ -125,94 +128,126 @@ class _CrossVal:
         return self.root
 
     def fold(self, number: int) -> None:
-        """Train with one part held out, and score on it."""
+        """Train with one fold held out, and evaluate on it."""
         folder, name = self.root / f"fold-{number}", f"fold {number} of {self.folds}"
         if not (folder / PREDICTIONS).is_file():
-            source = Source(data=self.source.data, kind=self.source.kind, fold=Fold(number, self.folds))
-            judged(self._train(folder, source, name))
-        scores = _scores(folder)
+            run = self._train(folder, replace(self.selection, fold=Fold(number, self.folds)), name)
+            found, _ = start.evaluate_run(run)
+            assert found is not None
+            write_rows(
+                folder / PREDICTIONS, [{**row, "fold": number} for row in found.rows]
+            )  # last: it is done
+        scores = self._scores(folder)
         self.scores.append(scores)
         self.write({})
-        self.say(f"{name}: right {percent(scores.accuracy)} of {count(scores.count, 'picture')}")
+        self.say(f"{name}: {self._words(scores.metrics)} on {amount(scores.count, self.task.noun)}")
 
     def join(self) -> None:
-        """Put the answers and the scores of all folds together."""
-        self.say(told(self.write({})))
-        rows: dict[int, parting.Answer] = {}
+        """Combine the answers and the scores of all folds."""
+        result = self.write({})
+        metric = self.task.metrics[self.task.headline]
+        spread = (
+            f"{result['deviation'] * 100:.1f}" if metric.format == "percent" else f"{result['deviation']:.3g}"
+        )
+        mean_words = f"mean {metric.words(result['mean'])} ± {spread} ({self.folds} folds)"
+        self.say(f"{mean_words}, pooled {self._share_words(result['pooled'])}")
+        rows: dict[int, Row] = {}
         for number, (_, held) in enumerate(self.parts, 1):
-            found = parting.read(self.root / f"fold-{number}" / PREDICTIONS, number, len(held))
+            found = read_rows(self.root / f"fold-{number}" / PREDICTIONS, number, len(held))
             rows |= dict(zip(held.tolist(), found, strict=True))
-        parting.write(self.root / PREDICTIONS, [rows[i] for i in range(len(self.pooled.train))])
-        wrong = [
-            mistake
-            for number in range(1, self.folds + 1)
-            for mistake in read_json(self.root / f"fold-{number}" / "evaluation.json")["mistakes"]
-        ]
-        wrong.sort(key=lambda mistake: -mistake["score"])
-        pooled = pool_scores(self.scores).to_json()
-        evaluation = {"split": "out-of-fold", "scores": pooled, "mistakes": wrong[:SHOWN]}
-        write_json(self.root / "evaluation.json", evaluation)
+        write_rows(self.root / PREDICTIONS, [rows[i] for i in sorted(rows)])
+        write_json(
+            self.root / "evaluation.json", self.task.pooled(self.scores, "out-of-fold").details, indent=1
+        )
 
     def refit(self) -> None:
-        """Train on all pictures, and score on the test split, if there is one."""
-        self.say(f"now all {count(len(self.pooled.train), 'picture')}, for the model that answers")
-        run = self._train(self.root, self.source, "all pictures")
+        """Train on all examples, and evaluate on the test split, if there is one."""
+        self.say(f"now all {amount(len(self.pooled.train), self.task.noun)}, for the model to use")
+        run = self._train(self.root, self.selection, f"all {self.task.noun}")
         test = self.pooled.test
         if test is not None:
-            kept = load(self.root)
-            scores, _ = evaluate(kept.module, kept.preprocess, test, "test")
-            found = self.write({"test": _share(scores)})["test"]
-            self.say(f"test: right {_told_share(found)} of {count(scores.count, 'picture')}")
-        _, page = judged(run)
+            scores = self.task.evaluate(self.task.load(self.root), test, "test")
+            found = self.write({"test": self._share(scores)})["test"]
+            self.say(f"test: {self._share_words(found)} on {amount(scores.count, self.task.noun)}")
+        _, page = start.evaluate_run(run)
         self.say(f"report: {page}")
 
     def write(self, more: dict[str, Any]) -> dict[str, Any]:
         """Write crossval.json with what is known so far, and return it."""
-        described = read_json(self.root / "data.json")
+        counted, headline = self.task.counted, self.task.headline
         known = {
             "folds": self.folds,
             "seed": self.recipe.seed,
-            "source": described["source"],
-            "pictures": len(self.pooled.train),
+            "source": read_json(self.root / "data.json")["source"],
+            counted: len(self.pooled.train),
             "scores": [
                 {
                     "fold": number,
                     "learnt": len(self.parts[number - 1][0]),
-                    "pictures": scores.count,
-                    "correct": scores.correct,
-                    **{name: getattr(scores, name) for name in ("accuracy", "balanced_accuracy", "loss")},
+                    counted: scores.count,
+                    **_correct(scores),
+                    **{name: scores.metrics[name] for name in self.task.fold_metrics},
                 }
                 for number, scores in enumerate(self.scores, 1)
             ],
         }
         if len(self.scores) == self.folds:
-            accuracies = [scores.accuracy for scores in self.scores]
-            known |= {"mean": mean(accuracies), "deviation": stdev(accuracies)}
-            known["pooled"] = _share(pool_scores(self.scores))
+            values = [scores.metrics[headline] for scores in self.scores]
+            known |= {"mean": mean(values), "deviation": stdev(values)}
+            known["pooled"] = self._share(self.task.pooled(self.scores, "out-of-fold"))
         known |= more
-        write_text(self.root / RESULT, json.dumps(known, indent=2, ensure_ascii=False) + "\n")
+        write_json(self.root / RESULT, known)
         return known
 
-    def _train(self, folder: Path, source: Source, name: str) -> Run:
-        """Begin or go on with one of the runs, to its end."""
+    def _scores(self, folder: Path) -> Evaluation:
+        try:
+            return self.task.revive(read_json(folder / "evaluation.json"))
+        except (KeyError, ValueError) as error:
+            raise ModelError(
+                f"{folder / 'evaluation.json'} cannot be used ({error}); "
+                f"remove {folder / PREDICTIONS} and resume; the fold is then evaluated again"
+            ) from error
+
+    def _share(self, found: Evaluation) -> dict[str, Any]:
+        """Return the headline with its confidence interval, if it is a share of the examples."""
+        share: dict[str, Any] = {self.task.counted: found.count, **_correct(found)}
+        share[self.task.headline] = found.metrics[self.task.headline]
+        if "correct" in share:
+            share["low"], share["high"] = wilson(share["correct"], found.count)
+        return share
+
+    def _share_words(self, share: dict[str, Any]) -> str:
+        metric = self.task.metrics[self.task.headline]
+        words = self._words(share)
+        return (
+            f"{words} (95% CI {metric.words(share['low'])} to {metric.words(share['high'])})"
+            if "low" in share
+            else words
+        )
+
+    def _words(self, scores: dict[str, Any]) -> str:
+        metric = self.task.metrics[self.task.headline]
+        return f"{metric.title.lower()} {metric.words(scores[self.task.headline])}"
+
+    def _train(self, folder: Path, selection: Selection, name: str) -> Run:
+        """Start or resume one of the runs, and train to its end."""
         if any(step_of(place) >= 0 for place in (folder / "checkpoints").glob("step-*")):
-            run = start.resume(folder, self.quiet, brief=True)
+            run = start.resume(self.task, folder, self.quiet, brief=True)
             steps = run.state.steps or run.plan.steps
-            run.log.say(f"{name}: going on from step {run.state.step} of {steps}")
+            run.log.say(f"{name}: resuming from step {run.state.step} of {steps}")
         else:  # killed before its first checkpoint, it has nothing to lose
             folder.mkdir(exist_ok=True)
-            found = source.part(self.pooled, self.recipe)
+            splits = selection.apply(self.pooled, self.recipe)
             command = (self.root / "command.txt").read_text(encoding="utf-8")
-            run = start.begin(
-                folder, gather(self.recipe, found, source), self.quiet, brief=True, command=command
-            )
+            job, _ = start.start_job(self.task, self.recipe, splits)
+            run = start.start_run(folder, self.task, job, selection, self.quiet, brief=True, command=command)
         run.stopped = self.stopped
         try:
             run.go()
         except StoppedError as error:
             raise StoppedError(
                 f"stopped in {name}, at step {run.state.step} of {run.state.steps}; "
-                f"go on with: saccade train --resume {self.root}"
+                f"resume with: saccade train --resume {self.root}"
             ) from error
         return run
 
@@ -223,28 +258,5 @@ class _CrossVal:
         self.stopped = True
 
 
-def _scores(folder: Path) -> Scores:
-    try:
-        return Scores.from_json(read_json(folder / "evaluation.json")["scores"])
-    except (KeyError, ValueError) as error:
-        raise ModelError(
-            f"{folder / 'evaluation.json'} cannot be used ({error}); "
-            f"remove {folder / PREDICTIONS} and resume, and the fold is scored again"
-        ) from error
-
-
-def _share(scores: Scores) -> dict[str, Any]:
-    low, high = wilson(scores.correct, scores.count)
-    found = {"pictures": scores.count, "correct": scores.correct, "accuracy": scores.accuracy}
-    return {**found, "low": low, "high": high}
-
-
-def _told_share(share: dict[str, Any]) -> str:
-    ends = f"95 % sure: {percent(share['low'])} to {percent(share['high'])}"
-    return f"{percent(share['accuracy'])} ({ends})"
-
-
-def told(result: dict[str, Any]) -> str:
-    """What came out, in a line."""
-    spread = f"{percent(result['mean'])} +- {result['deviation'] * 100:.1f} ({result['folds']} folds)"
-    return f"mean {spread}, pooled {_told_share(result['pooled'])}"
+def _correct(found: Evaluation) -> dict[str, int]:
+    return {"correct": int(found.metrics["correct"])} if "correct" in found.metrics else {}

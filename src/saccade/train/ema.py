@@ -1,4 +1,4 @@
-"""A running mean of the weights, which often answers better than they do (Polyak and Juditsky 1992)."""
+"""An exponential moving average of the weights, often more accurate (Polyak and Juditsky 1992)."""
 
 import copy
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Ema:
-    """A copy of a module whose tensors follow it: mean ← decay · mean + (1 - decay) · now."""
+    """A copy of a module whose tensors average it: mean ← decay · mean + (1 - decay) · now."""
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.module = copy.deepcopy(module).eval().requires_grad_(False)
@@ -15,7 +15,7 @@ class Ema:
 
     @torch.no_grad()
     def update(self, module: nn.Module, step: int) -> None:
-        """Follow one step; the first steps follow faster, so that the start is soon forgotten."""
+        """Update after a step; early on the decay is smaller, so that the initial weights fade quickly."""
         decay = min(self.decay, (1 + step) / (10 + step))
         mine, theirs = self.module.state_dict(), module.state_dict()
         for name, mean in mine.items():

@@ -1,4 +1,4 @@
-"""What happened, for people and programs: a live panel or a line an epoch, events.jsonl, results.csv."""
+"""Log a run: a live panel or one line per epoch, events.jsonl and results.csv."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ class Log:
         leads: bool = True,
         scored: tuple[str, ...] = SCORED,
     ) -> None:
-        """`leads`: of several processes only one writes and speaks."""
+        """`leads`: of several processes only this one writes and prints."""
         self.columns = ("epoch", "step", "train_loss", *scored, "lr")
         self.folder, self.steps, self.leads = folder, steps, leads
         self.quiet = quiet = quiet or not leads
@@ -42,7 +42,7 @@ class Log:
         self.sinks: Sinks | None = None
 
     def event(self, kind: str, step: int, **numbers: Any) -> None:
-        """One line of JSON; what a full disk or a kill left of the line before stays a line of its own."""
+        """Append one line of JSON; a previous line cut off by a full disk or a kill stays on its own line."""
         if not self.leads:
             return
         line = json.dumps({"kind": kind, "time": round(time.time(), 3), "step": step, **numbers})
@@ -55,19 +55,19 @@ class Log:
             self.sinks.numbers(kind, step, numbers)
 
     def row(self, **numbers: Any) -> None:
-        """One line of results.csv."""
+        """Add a line to results.csv."""
         self._rows.append(_line(numbers.get(name, "") for name in self.columns))
         self._write_rows()
 
     def forget_after(self, step: int) -> None:
-        """Drop rows of steps that will be done again."""
+        """Drop rows of steps that will be repeated."""
         before = len(self._rows)
         self._rows = [line for line in self._rows if int(line.split(",")[1]) <= step]
         if len(self._rows) < before or self._torn:
             self._write_rows()
 
     def _write_rows(self) -> None:
-        """All rows at once: what a full disk kept out before is in the file with the next one."""
+        """Write all rows, so that those lost to a full disk appear with the next one."""
         if not self.leads:
             return
         with suppress(OSError, SaccadeError):
@@ -75,35 +75,36 @@ class Log:
             self._torn = False
 
     def _read_rows(self) -> Iterator[str]:
-        """The whole lines of a run that goes on."""
+        """Yield the complete lines of a resumed run."""
         try:
             lines = (self.folder / "results.csv").read_text("utf-8", "replace").splitlines(keepends=True)
         except OSError:
             return
         for line in lines[1:]:
             cells = line.split(",")
-            if line.endswith("\n") and len(cells) == len(self.columns) and cells[1].isdecimal():
+            whole = line.endswith("\n") and len(cells) == len(self.columns)
+            if whole and cells[1].isdecimal() and len(cells[1]) < 19:
                 yield line
             else:
                 self._torn = True
 
     def step(self, step: int, numbers: dict[str, float], rate: str) -> None:
-        """Tell how a step of training went."""
-        right = f"  right {numbers['accuracy']:.0%}" if "accuracy" in numbers else ""
-        self.move(step, f"loss {numbers['loss']:.3f}{right}  {rate}")
+        """Show the numbers of a training step."""
+        accuracy = f"  accuracy {numbers['accuracy']:.0%}" if "accuracy" in numbers else ""
+        self.move(step, f"loss {numbers['loss']:.3f}{accuracy}  {rate}")
 
-    def move(self, step: int, told: str) -> None:
-        """Move the panel; without a terminal, nothing until 30 seconds have passed."""
+    def move(self, step: int, status: str) -> None:
+        """Update the panel; without a terminal, print a line every 30 seconds."""
         if self.panel is not None:
             with suppress(OSError, ValueError):
-                self.panel.update(self.panel.task_ids[0], completed=step, total=self.steps, told=told)
+                self.panel.update(self.panel.task_ids[0], completed=step, total=self.steps, status=status)
         elif time.monotonic() - self._last > 30 and not self.quiet:
             self._last = time.monotonic()
             left = (self._last - self._began) / max(step, 1) * (self.steps - step)
-            self.say(f"step {step}/{self.steps}  {told}  {left:.0f} s left")
+            self.say(f"step {step}/{self.steps}  {status}  {left:.0f} s left")
 
     def say(self, words: str) -> None:
-        """A line for the person at the terminal, who may have closed it."""
+        """Print a line to the terminal, which may have been closed."""
         with suppress(OSError, ValueError):
             if self.panel is not None:
                 self.panel.console.print(words, highlight=False, markup=False)
@@ -111,7 +112,7 @@ class Log:
                 print(words, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Leave the terminal as it was, and let the sinks finish."""
+        """Restore the terminal, and close the sinks."""
         if self.sinks is not None:
             self.sinks.close()
         if self.panel is not None:
@@ -119,14 +120,14 @@ class Log:
                 self.panel.stop()
 
     def leave(self) -> None:
-        """Do the little of `close` that can be done in the middle of anything: show the cursor again."""
+        """Show the cursor again; unlike `close`, safe at any moment."""
         if self.panel is not None:
             with suppress(OSError):
                 os.write(2, b"\033[?25h\n")
 
 
 def _line(cells: Iterable[Any]) -> str:
-    """One line of CSV."""
+    """Format a line of CSV."""
     made = io.StringIO()
     csv.writer(made, lineterminator="\n").writerow(cells)
     return made.getvalue()
@@ -136,8 +137,8 @@ def _panel(steps: int) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TextColumn("{task.fields[told]}"))
+    columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TextColumn("{task.fields[status]}"))
     panel = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True))
-    panel.add_task("train", total=steps, told="")
+    panel.add_task("train", total=steps, status="")
     panel.start()
     return panel

@@ -1,4 +1,4 @@
-"""The one training loop: it knows tasks, steps and time, and nothing about pictures or sentences."""
+"""The training loop of all tasks: it knows steps and time, and nothing about images or sentences."""
 
 import math
 from collections.abc import Iterator
@@ -9,8 +9,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from saccade.models.modules import device_of
 from saccade.processes import ALONE, Team, whole
-from saccade.tasks.task import Batch, Task
+from saccade.task import Batch
 from saccade.train.ema import Ema
 from saccade.train.schedule import cosine
 
@@ -19,7 +20,7 @@ TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """When what happens."""
+    """The schedule and settings of a training."""
 
     steps: int
     epoch: int
@@ -28,9 +29,9 @@ class Plan:
     warmup: float = 0.0
     """The share of all steps over which the learning rate rises."""
     accumulate: int = 1
-    """Batches to a step: their gradients are averaged before the weights move."""
+    """Batches per step: their gradients are averaged before the weights are updated."""
     clip: float = 1.0
-    """Longest gradient; longer ones are shortened to it. 0 means any."""
+    """Largest gradient norm; larger ones are clipped to it. 0: no clipping."""
     seed: int = 0
     precision: str = "fp32"
     tries: int = 3
@@ -48,53 +49,63 @@ class State:
     skipped: int = 0
     """Steps in a row whose numbers were not finite."""
     slower: float = 1.0
-    """Factor on the learning rate; halved whenever training had to go back."""
+    """Factor on the learning rate; halved whenever training rolls back."""
     sums: dict[str, float] = field(default_factory=dict)
-    """Of what was logged since the epoch began."""
+    """Sums of what was logged in this epoch."""
     steps: int = 0
-    """How many steps there will be: the plan's, until a time budget corrects it (`aim`)."""
+    """Total number of steps: the plan's, until a time budget corrects it (`aim`)."""
     aimed: tuple[int, float] = (0, 0.0)
-    """The step at which that was last corrected, and the share of the training done by then."""
+    """The step of the last correction, and the share of the training done by then."""
 
     @property
     def pace(self) -> float:
-        """What a step adds to the share done."""
+        """The share of the training that one step adds."""
         step, done = self.aimed
         return (1 - done) / max(self.steps - step, 1)
 
     @property
     def done(self) -> float:
-        """The share of the training that lies behind; the learning rate follows it."""
+        """The share of the training that is done; the learning rate follows it."""
         step, done = self.aimed
         return done + (self.step - step) * self.pace
 
     def aim(self, steps: int) -> None:
-        """Let the training end after so many steps; the learning rate goes on from where it is."""
+        """End the training after `steps` steps; the learning rate continues without a jump."""
         self.aimed, self.steps = (self.step, self.done), max(steps, self.step + 1)
 
 
 @runtime_checkable
 class Watcher(Protocol):
-    """Whoever looks on: writes logs and checkpoints, scores, and may end it."""
+    """Writes logs and checkpoints, evaluates, and may end the training."""
 
     def step(self, state: State, logged: dict[str, float]) -> None:
-        """After every step; may go back to an earlier one."""
+        """Called after every step; may roll back to an earlier one."""
 
     def epoch(self, state: State) -> None:
-        """After every epoch, unless `step` went back: score, and clear the sums."""
+        """Called after every epoch, unless `step` rolled back: evaluate, and clear the sums."""
 
     def broken(self, state: State, batch: Batch) -> None:
-        """After `Plan.tries` steps in a row without finite numbers: go back to a good state, or raise."""
+        """Called after `Plan.tries` non-finite steps in a row: roll back to a good state, or raise."""
 
     def over(self) -> bool:
-        """Shall training end here?"""
+        """Return whether to end the training here."""
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A module, as several processes or a compiler may have wrapped it, with its loss."""
+
+    @property
+    def module(self) -> nn.Module: ...
+
+    def loss(self, batch: Batch) -> Batch: ...
 
 
 def fit(
-    task: Task, batches: Iterator[Batch], plan: Plan, state: State, watcher: Watcher, team: Team = ALONE
+    learner: Learner, batches: Iterator[Batch], plan: Plan, state: State, watcher: Watcher, team: Team = ALONE
 ) -> None:
-    """Train from `state.step` to the plan's end, or until the watcher has seen enough."""
-    device = next(state.module.parameters()).device
+    """Train from `state.step` to the plan's end, or until the watcher ends it."""
+    device = device_of(state.module)
     scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "fp16")
     state.module.train()
     state.steps = state.steps or plan.steps
@@ -108,9 +119,9 @@ def fit(
         logged: dict[str, float] = {}
         for part in range(plan.accumulate):
             batch = {name: value.to(device, non_blocking=True) for name, value in next(batches).items()}
-            with team.quiet(task.module, part + 1 < plan.accumulate):
+            with team.quiet(learner.module, part + 1 < plan.accumulate):
                 with half(device, plan.precision):
-                    found = task.loss(batch)
+                    found = learner.loss(batch)
                 scaler.scale(found["loss"] / plan.accumulate).backward()  # type: ignore[no-untyped-call]
             for name, value in found.items():
                 logged[name] = logged.get(name, 0.0) + value.item() / plan.accumulate
@@ -121,7 +132,7 @@ def fit(
         state.step += 1
         sound = math.isfinite(length) and math.isfinite(logged["loss"])
         state.skipped = 0 if sound else state.skipped + 1
-        if sound:  # else the gradients stay as they are, for `broken` to look at
+        if sound:  # otherwise the gradients stay, for `broken` to inspect
             nn.utils.clip_grads_with_norm_(state.module.parameters(), plan.clip or math.inf, norm)
             scaler.step(state.optimizer)
             if state.ema is not None:
@@ -129,9 +140,8 @@ def fit(
             for name, number in {**logged, "steps": 1.0}.items():
                 state.sums[name] = state.sums.get(name, 0.0) + number
         scaler.update()
-        if (
-            state.skipped >= plan.tries and not scaler.is_enabled()
-        ):  # a scaler skips until it has found its scale
+        # a scaler skips steps until it has found its scale
+        if state.skipped >= plan.tries and not scaler.is_enabled():
             watcher.broken(state, batch)
             continue
         step = state.step
@@ -142,6 +152,6 @@ def fit(
 
 
 def half(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Compute in half precision where asked; weights and the optimiser stay in fp32."""
+    """Return an autocast context for half precision; weights and optimiser stay in fp32."""
     kind = TYPES[precision]
     return nullcontext() if kind is None else torch.autocast(device.type, dtype=kind)

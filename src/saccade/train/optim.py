@@ -1,22 +1,15 @@
-"""AdamW (Loshchilov and Hutter 2019) with the groups that a ViT wants."""
-
-import re
+"""AdamW (Loshchilov and Hutter 2019) with parameter groups for a ViT."""
 
 import torch
 from torch import nn
 
-
-def depth_of(name: str, blocks: int) -> int:
-    """How far from the input a parameter stands: 0 for patches and positions, blocks + 1 for the head."""
-    if match := re.match(r"(?:blocks|stages)\.(\d+)\.", name):
-        return int(match[1]) + 1
-    return 0 if name.startswith(("patches", "position", "front", "root")) else blocks + 1
+from saccade.models.modules import depth_of
 
 
 def adamw(
     module: nn.Module, lr: float, decay: float, beta2: float = 0.999, layer_decay: float = 1.0
 ) -> torch.optim.AdamW:
-    """Matrices decay, vectors and positions do not; layer i steps by lr * layer_decay^(top - i).
+    """Return AdamW: matrices decay, vectors and positions do not; layer i has lr * layer_decay^(top - i).
 
     Each group keeps its share of the learning rate as `share`; a schedule multiplies it.
     """

@@ -1,41 +1,99 @@
-"""One run from data to a model folder, whatever the task: started, watched, stopped, resumed."""
+"""One run of any task, from data to a model folder: log, evaluate, save, stop and resume."""
 
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import nn
 
-from saccade.data.feed import steady
-from saccade.errors import ResourceError
+from saccade.data.loader import restart_on_death, steps_in
+from saccade.errors import DataError, DivergedError, ResourceError, StoppedError
 from saccade.files.atomic import patiently
-from saccade.freed import keep_freed
-from saccade.processes import check_batch, whole
+from saccade.files.lock import Lock
+from saccade.models.build import Vision, build_like
+from saccade.processes import Team, check_batch, keep_freed_memory, whole
 from saccade.signals import listening
-from saccade.tasks.task import Batch
-from saccade.train import checkpoint as checkpoints
+from saccade.task import Batch, Job, Task
+from saccade.train import checkpoint
 from saccade.train.ema import Ema
 from saccade.train.log import Log
 from saccade.train.loop import Plan, State, fit
-from saccade.train.material import DivergedError, Material, StoppedError
 from saccade.train.optim import adamw
 from saccade.train.pace import Pace
+from saccade.train.selection import Selection
 from saccade.train.sinks import Sinks
 from saccade.weights.layouts.rules import state as tensors_of
 
 
-class Run:
-    """Watches the loop: logs, scores, saves, and ends it when asked to."""
+@dataclass
+class _Learner:
+    """A job's loss on the module that trains."""
 
-    def __init__(self, folder: Path, material: Material, quiet: bool = False, brief: bool = False) -> None:
-        """`brief` leaves out the line an epoch, for one run of many."""
-        self.folder, self.material, self.brief = folder, material, brief
-        recipe, team = material.recipe, material.team
-        check_batch(recipe.budget.batch, team, material.nouns[0])
-        self.per_epoch = material.per_epoch
+    job: Job
+    module: nn.Module
+    state: State
+
+    def loss(self, batch: Batch) -> Batch:
+        return self.job.loss(self.module, batch, self.state.done)
+
+
+class UnreadableExamples:
+    """The examples that could not be read, by split; the job reports them to it."""
+
+    def __init__(self, noun: str, job: Job, log: Log) -> None:
+        self.noun, self.job, self.log = noun, job, log
+        self.numbers: dict[str, set[int]] = {"train": set(), "val": set()}
+
+    def __call__(self, split: str, numbers: Iterable[int]) -> None:
+        """Name the examples that could not be read, and refuse too many; a single one is tolerated."""
+        known, limit = self.numbers[split], self.job.recipe.bad
+        for number in numbers:
+            if number not in known:
+                known.add(number)
+                self.log.say(f"left out: {self.job.reason(split, number)}")
+        total = len(self.job.splits.by_name[split])
+        if len(known) > max(limit * total, 1):
+            raise DataError(
+                f"{len(known)} of {total} {self.noun} cannot be read (limit {limit:.0%}). "
+                "Run `saccade check` on the data, or raise `bad`"
+            )
+
+
+class Run:
+    """Watches the loop: logs, evaluates, saves, and ends it when asked to."""
+
+    def __init__(
+        self,
+        folder: Path,
+        task: Task,
+        job: Job,
+        team: Team,
+        selection: Selection,
+        *,
+        quiet: bool = False,
+        brief: bool = False,
+        lock: Lock | None = None,
+    ) -> None:
+        """Prepare to train.
+
+        Args:
+            selection: Which examples are held out; it decides whether to keep the best epoch or the last.
+            brief: Print no line per epoch (used when many runs share a terminal).
+            lock: What keeps other runs out of the folder.
+        """
+        self.folder, self.task, self.job, self.team = folder, task, job, team
+        self.selection, self.chooses = selection, selection.chooses
+        self.brief, self.lock = brief, lock
+        recipe = job.recipe
+        check_batch(recipe.budget.batch, team, task.noun)
+        self.per_epoch = job.steps or steps_in(
+            len(job.splits.train), recipe.budget.batch, recipe.budget.accumulate
+        )
         self.every = recipe.budget.score or self.per_epoch
         steps = recipe.budget.steps or self.per_epoch * recipe.budget.epochs
         self.plan = Plan(
@@ -49,23 +107,24 @@ class Run:
             precision=recipe.precision,
         )
         device, optim = team.device(recipe.device), recipe.optim
-        module = material.module.to(device)
+        module = job.module.to(device)
         ema = Ema(module, optim.ema) if optim.ema else None
         for made in (module,) if ema is None else (module, ema.module):
             team.share(made)
         learning = team.wrap(module)
         learning = torch.compile(learning) if recipe.compile else learning  # type: ignore[assignment]
-        self.task = material.task(learning, lambda: self.state.done)
         optimizer = adamw(module, optim.lr, optim.decay, optim.beta2, optim.layer_decay)
         self.state = State(module, optimizer, ema, steps=steps)
-        scored = tuple(f"val_{name}" for name in material.scored)
+        self.learner = _Learner(job, learning, self.state)
+        scored = tuple(f"val_{name}" for name in task.metrics)
         self.log = Log(folder, steps, quiet, team.leads, scored)
+        self.unreadable = job.unreadable = UnreadableExamples(
+            task.noun, job, self.log
+        )  # not a method: it would keep the lock
         self.pace = Pace(recipe.budget.minutes, self.every)
         self.best, self.stale, self.returns = -1.0, 0, 0
         self.stopped = False
         self.deaths = 0
-        self.failed: set[int] = set()
-        self.unscored: set[int] = set()
         self._last: Path | None = None
         self._kept = -1
         self._shown: list[int] = []
@@ -75,78 +134,78 @@ class Run:
         self._saved = self._clock = time.monotonic()
 
     def step(self, state: State, logged: dict[str, float]) -> None:
-        """Log; save when the interval is over or somebody asked to stop."""
+        """Log; save when the interval is over or a signal came."""
         now = time.monotonic()
-        budget = self.material.recipe.budget
+        budget = self.job.recipe.budget
         seconds, self._clock = now - self._clock, now
-        rate = round(self._amount * self.material.team.size / max(seconds, 1e-9))
-        self._amount, unit = 0.0, self.material.nouns[1]
+        rate = round(self._amount * self.team.size / max(seconds, 1e-9))
+        self._amount, unit = 0.0, self.task.unit
         if self.pace.step(seconds) and state.step < state.steps:
-            state.aim(self.material.team.told(state.step + self.pace.left()))
+            state.aim(self.team.told(state.step + self.pace.left()))
             self.log.steps = state.steps
         if not self.brief or self.log.panel is not None:
             self.log.step(state.step, logged, f"{rate} {unit}/s")
         if state.step % max(1, self.every // 20) == 0:
             self.log.event("step", state.step, **logged, **{f"{unit}_per_second": rate})
-        self.stopped = self.material.team.any(self.stopped)
+        self.stopped = self.team.any(self.stopped)
         ends = state.step % self.every == 0 or state.step >= state.steps
-        if not ends and (self.stopped or self.material.team.told(now - self._saved > budget.save)):
-            self.save_or_return()  # an epoch's end saves once it is scored
+        if not ends and (self.stopped or self.team.told(now - self._saved > budget.save)):
+            self.save_or_return()  # the end of an epoch saves after its evaluation
 
     def epoch(self, state: State) -> None:
-        """Score on what is held back, keep the model if it is the best so far, and save."""
+        """Evaluate on the validation split, keep the model if it is the best so far, and save."""
         if self._returned():
             return
         module = state.module if state.ema is None else state.ema.module
-        m, began = self.material, time.monotonic()
-        scores = m.score(self.task, module, self.unscored, self.log.say)
+        task, began = self.task, time.monotonic()
+        scores = self.job.score(module, self.team)
         number, count = self._epochs(state.step), max(state.sums.get("steps", 0.0), 1.0)
         row = {
             "epoch": number,
             "step": state.step,
             "train_loss": state.sums.get("loss", float("nan")) / count,
-            **{f"val_{name}": scores[name] for name in m.scored if name in scores},
+            **{f"val_{name}": scores[name] for name in task.metrics if name in scores},
             "lr": state.optimizer.param_groups[0]["lr"],
         }
         self.log.row(**row)
         self.log.event("epoch", **row, waited=round(self.waited, 3))
-        told = f"epoch {number:g}/{self._epochs(state.steps):g}  loss {row['train_loss']:.3f}"
-        told += f"  {m.tell(scores)}" if scores else ""
-        merit = m.merit(scores) if scores else -1.0
+        line = f"epoch {number:g}/{self._epochs(state.steps):g}  loss {row['train_loss']:.3f}"
+        line += f"  {task.score_line(scores)}" if scores else ""
+        merit = task.merit(scores) if scores else -1.0
         better = bool(scores) and merit > self.best
         equal = bool(scores) and merit == self.best  # then the later one, at a smaller rate
         self.best, self.stale = (merit, 0) if better else (self.best, self.stale + 1)
-        if better or equal or not scores or not m.choose:
+        if better or equal or not scores or not self.chooses:
             self._keep(module)
-        told += "  (best so far)" if better and m.choose else ""
+        line += "  (best so far)" if better and self.chooses else ""
         if not self.brief:
-            self.log.say(told)
+            self.log.say(line)
         state.sums.clear()
         self.save()
         self._clock = time.monotonic()
         self.pace.scored(self._clock - began)
 
     def _epochs(self, step: int) -> int | float:
-        """How often all has been seen by then; an epoch that ends early counts as one."""
+        """Return how many epochs a step is; one that ends early counts as a whole one."""
         if self.every == self.per_epoch:
             return -(-step // self.per_epoch)
         return round(step / self.per_epoch, 4)
 
     def _keep(self, module: nn.Module) -> None:
-        """Write the model into the run folder, which is not made anew if it has vanished."""
-        m, needed = self.material, sum(t.numel() * t.element_size() for t in tensors_of(module).values())
-        if m.team.sharded:
+        """Write the model into the run folder, which is not created again if it has vanished."""
+        needed = sum(t.numel() * t.element_size() for t in tensors_of(module).values())
+        if self.team.sharded:
             tensors = {name: whole(tensor) for name, tensor in tensors_of(module).items()}
-            module = m.blank()
-            checkpoints.restore_module(module, tensors)
-        if not m.team.leads:
+            module = build_like(cast(Vision, self.job.module))
+            checkpoint.restore_module(module, tensors)
+        if not self.team.leads:
             return
 
         def keep() -> None:
             os.stat(self.folder)
-            m.keep(self.folder, module)
+            self.job.save(self.folder, module)
 
-        then = f"go on with: saccade train --resume {self.folder}"
+        then = f"resume with: saccade train --resume {self.folder}"
         patiently(keep, "the model", self.folder, needed, then)
 
     def broken(self, state: State, batch: Batch) -> None:
@@ -154,41 +213,41 @@ class Run:
         self._return(f"the loss or its gradient was not a finite number {self.plan.tries} times in a row")
 
     def _return(self, found: str) -> None:
-        state, where = self.state, checkpoints.culprit(self.state.module)
-        names = ", ".join(self.material.name(i) for i in self._shown[:3])
+        state, where = self.state, checkpoint.culprit(self.state.module)
+        names = ", ".join(self.job.name(i) for i in self._shown[:3])
         self.returns += 1
-        place, _ = checkpoints.latest(self.folder / "checkpoints")
+        place, _ = checkpoint.latest(self.folder / "checkpoints")
         if self.returns > 2 or place is None:
             raise DivergedError(
-                f"{found} at step {state.step}, first in {where} ({self.material.nouns[0]}: {names}, ...); "
+                f"{found} at step {state.step}, first in {where} ({self.task.noun}: {names}, ...); "
                 "the last good state is kept; try a smaller optim.lr"
             )
         self.restore(place)
         state.slower *= 0.5
         state.skipped = 0
-        self.save()  # a kill from here on does not forget that it was slowed down
+        self.save()  # so that the lower rate survives a kill
         self.log.say(f"{found} ({where}); back to step {state.step} with half the learning rate")
 
     def _returned(self) -> bool:
-        """Go back if a number of the state is not finite: such a state is neither scored nor saved."""
-        bad = checkpoints.unsound(self._groups())
+        """Go back if a number of the state is not finite: such a state is neither evaluated nor saved."""
+        bad = checkpoint.unsound(self._groups())
         if bad:
             self._return(f"{bad} was not finite")
         return bool(bad)
 
     def over(self) -> bool:
-        """Stop when asked to, or when nothing has got better for long enough."""
-        patience = self.material.recipe.budget.patience
+        """Return whether to stop: a signal came, or patience has run out."""
+        patience = self.job.recipe.budget.patience
         return self.stopped or bool(patience and self.stale >= patience)
 
     def save_or_return(self) -> None:
-        """Write a checkpoint, or go back to the last one if this one would not be sound."""
+        """Write a checkpoint, or go back to the last one if this one would hold non-finite numbers."""
         if not self._returned():
             self.save()
 
     def _groups(self) -> dict[str, dict[str, torch.Tensor]]:
         state = self.state
-        optimizer = checkpoints.optimizer_tensors(state.optimizer, state.module)
+        optimizer = checkpoint.optimizer_tensors(state.optimizer, state.module)
         groups = {"module": tensors_of(state.module), "optimizer": optimizer}
         if state.ema is not None:
             groups["ema"] = tensors_of(state.ema.module)
@@ -196,8 +255,10 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        state, team, groups = self.state, self.material.team, self._groups()
-        self.failed = set().union(*team.gathered(self.failed))
+        state, team, groups = self.state, self.team, self._groups()
+        failed = self.unreadable.numbers["train"] = set().union(
+            *team.gathered(self.unreadable.numbers["train"])
+        )
         kept = {
             "step": state.step,
             "steps": state.steps,
@@ -209,46 +270,47 @@ class Run:
             "best": self.best,
             "stale": self.stale,
             "returns": self.returns,
-            "failed": sorted(self.failed),
+            "failed": sorted(failed),
         }
         place = self.folder / "checkpoints"
         if team.leads:
-            self._last = checkpoints.save(place, state.step, groups, kept, self._last)
+            self._last = checkpoint.save(place, state.step, groups, kept, self._last)
         self._saved, self._kept = time.monotonic(), state.step
         self.log.event("save", state.step)
 
     def restore(self, place: Path) -> None:
-        """Go on from a checkpoint."""
-        groups, kept = checkpoints.read(place)
+        """Continue from a checkpoint."""
+        groups, kept = checkpoint.read(place)
         state = self.state
-        checkpoints.restore_module(state.module, groups.get("module", {}))
+        checkpoint.restore_module(state.module, groups.get("module", {}))
         if state.ema is not None:
-            checkpoints.restore_module(state.ema.module, groups.get("ema", {}))
-        checkpoints.restore_optimizer(state.optimizer, state.module, groups.get("optimizer", {}))
+            checkpoint.restore_module(state.ema.module, groups.get("ema", {}))
+        checkpoint.restore_optimizer(state.optimizer, state.module, groups.get("optimizer", {}))
         state.step, state.slower, state.sums = kept["step"], kept["slower"], dict(kept["sums"])
         state.skipped, self._last, self._kept = kept.get("skipped", 0), place, kept["step"]
         state.steps, state.aimed = kept["steps"], (kept["aimed"][0], kept["aimed"][1])
         self.pace.spent, self.log.steps = kept["spent"], state.steps
         self.best, self.stale, self.returns = kept["best"], kept["stale"], max(self.returns, kept["returns"])
-        self.failed = set(kept["failed"])
+        self.unreadable.numbers["train"] = set(kept["failed"])
         self.log.forget_after(state.step)
 
     def batches(self) -> Iterator[Batch]:
-        """Batches from the present step on; after a return to an earlier step, from there."""
-        m, budget = self.material, self.material.recipe.budget
+        """Yield batches from the current step on, also after a rollback."""
+        job, budget = self.job, self.job.recipe.budget
         while True:
             last = self.plan.steps * budget.accumulate
-            last = sys.maxsize if budget.minutes else last  # the clock tells how many
+            last = sys.maxsize if budget.minutes else last  # the clock decides how many
             returns, began = self.returns, time.monotonic()
 
             def begin(first: int, last: int = last) -> Iterator[Batch]:
-                return m.batches(first, last)
+                return job.batches(first, last, self.team.part)
 
-            for batch in steady(begin, self.state.step * budget.accumulate, self._worker_died):
+            for batch in restart_on_death(begin, self.state.step * budget.accumulate, self._worker_died):
                 if self.returns != returns:
                     break
-                m.note(self.failed, batch, self.log.say)
-                self._shown, self._amount = batch["index"].tolist(), self._amount + m.amount(batch)
+                if "failed" in batch:
+                    self.unreadable("train", batch.pop("failed").tolist())
+                self._shown, self._amount = batch["index"].tolist(), self._amount + job.amount(batch)
                 self.waited += time.monotonic() - began
                 yield batch
                 began = time.monotonic()
@@ -256,26 +318,26 @@ class Run:
                 return
 
     def _worker_died(self) -> None:
-        """Go on with new workers, once; they die when the machine runs out of memory."""
-        self.deaths, noun = self.deaths + 1, self.material.nouns[0]
+        """Continue with new workers, once; they die when the machine runs out of memory."""
+        self.deaths, noun = self.deaths + 1, self.task.noun
         if self.deaths > 1 and not self.stopped:
             self.save()
             raise ResourceError(
-                f"a process that reads {noun} was ended from outside, twice; is the memory full? "
-                f"The state is saved at step {self.state.step}; make room, then go on with: "
+                f"a process that reads {noun} was killed, twice; is the memory full? "
+                f"The state is saved at step {self.state.step}; make room, then resume with: "
                 f"saccade train --resume {self.folder}"
             )
-        self.log.say(f"note: a process that reads {noun} was ended from outside; new ones are started")
+        self.log.say(f"note: a process that reads {noun} was killed; starting new ones")
 
     def go(self) -> None:
         """Train to the end, or until a signal; the second one leaves at once."""
-        track, leads = self.material.recipe.track, self.material.team.leads
-        keep_freed()
+        track, leads = self.job.recipe.track, self.team.leads
+        keep_freed_memory()
         with listening(self._stop):
             try:
                 self.log.sinks = Sinks(track if leads else "", self.folder, self.state.step, self.log.say)
-                fit(self.task, self.batches(), self.plan, self.state, self, self.material.team)
-                if self.stopped and self._kept != self.state.step:  # it came just after the step was over
+                fit(self.learner, self.batches(), self.plan, self.state, self, self.team)
+                if self.stopped and self._kept != self.state.step:  # the signal came just after the step
                     self.save_or_return()
             finally:
                 self.log.close()
@@ -283,7 +345,7 @@ class Run:
         if self.stopped:
             raise StoppedError(
                 f"stopped at step {self.state.step} of {self.state.steps}; "
-                f"go on with: saccade train --resume {self.folder}"
+                f"resume with: saccade train --resume {self.folder}"
             )
 
     def _stop(self) -> None:

@@ -1,6 +1,6 @@
-"""Places that a run's numbers go to besides its folder: TensorBoard, Weights & Biases, MLflow.
+"""Send a run's metrics to TensorBoard, Weights & Biases or MLflow.
 
-They are guests: one that fails is told of once and left out, and the run goes on.
+A tracker that fails is reported once and dropped; the run continues.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,14 +8,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from saccade.errors import UsageError, check_word
+from saccade.errors import UsageError
+from saccade.recipe import trackers
 
 MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 INSTALLED = {"tensorboard": "pip install 'saccade[track]'"}
 
 
 class Sink(Protocol):
-    """Takes numbers by their names; may raise anything."""
+    """Takes metrics by name; may raise anything."""
 
     def numbers(self, step: int, found: Mapping[str, float]) -> None: ...
 
@@ -26,7 +27,7 @@ class TensorBoard:
     """Writes RUN/tensorboard; `tensorboard --logdir runs` shows all runs side by side."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """What an earlier process wrote of the steps after `step` is to be done again, so it is not shown."""
+        """Purge what an earlier process wrote after `step`: those steps are repeated."""
         writer = import_module(MODULES["tensorboard"]).SummaryWriter
         self.writer = writer(folder / "tensorboard", purge_step=step + 1)
 
@@ -40,7 +41,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run of Weights & Biases; who and where is decided by its own settings (WANDB_MODE, ...)."""
+    """A run of Weights & Biases; its own settings (WANDB_MODE, ...) choose the account and the mode."""
 
     def __init__(self, folder: Path, step: int) -> None:
         self.run = import_module("wandb").init(project="saccade", name=folder.name, dir=str(folder))
@@ -53,7 +54,7 @@ class Wandb:
 
 
 class MLflow:
-    """A run of MLflow; where it is kept is decided by MLFLOW_TRACKING_URI."""
+    """A run of MLflow; MLFLOW_TRACKING_URI decides where it is stored."""
 
     def __init__(self, folder: Path, step: int) -> None:
         self.mlflow = import_module("mlflow")
@@ -69,39 +70,31 @@ class MLflow:
 KINDS: dict[str, Callable[[Path, int], Sink]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": MLflow}
 
 
-def words(track: str) -> list[str]:
-    """The sinks that a recipe's `track` names, each once."""
-    found = list(dict.fromkeys(word.strip() for word in track.split(","))) if track.strip() else []
-    for word in found:
-        check_word("track", word, KINDS)
-    return found
-
-
 def check(track: str) -> None:
-    """Refuse a sink whose package is not installed, before a run begins."""
-    for word in words(track):
+    """Refuse a tracker whose package is not installed, before a run starts."""
+    for word in trackers(track):
         try:
             import_module(MODULES[word])
         except ImportError as error:
             command = INSTALLED.get(word, f"pip install {word}")
             raise UsageError(
                 f"track is {word!r}, but the package {word} is not installed or cannot be imported; "
-                f"run {command}, or leave the word out"
+                f"run {command}, or remove it from track"
             ) from error
 
 
 class Sinks:
-    """All sinks of a run; any of them may break without harm to the others or to the run."""
+    """All sinks of a run; if one fails, the others and the run continue."""
 
     def __init__(self, track: str, folder: Path, step: int, say: Callable[[str], None]) -> None:
-        """`step`: where the run begins or goes on."""
+        """`step`: where the run starts or resumes."""
         self.say = say
         self.open: dict[str, Sink] = {}
-        for word in words(track):
+        for word in trackers(track):
             self._try(word, self._begin, word, folder, step)
 
     def numbers(self, kind: str, step: int, found: Mapping[str, Any]) -> None:
-        """Hand on what is a number, as step/loss or epoch/val_accuracy."""
+        """Pass on the numbers, as step/loss or epoch/val_accuracy."""
         named = {
             f"{kind}/{name}": float(value)
             for name, value in found.items()
@@ -111,7 +104,7 @@ class Sinks:
             self._try(word, sink.numbers, step, named)
 
     def close(self) -> None:
-        """Let each finish what it holds."""
+        """Close all sinks."""
         for word, sink in list(self.open.items()):
             self._try(word, sink.close)
         self.open = {}
@@ -122,8 +115,10 @@ class Sinks:
     def _try(self, word: str, act: Callable[..., object], *given: object) -> None:
         try:
             act(*given)
-        except Exception as error:  # foreign code, networks and disks: whatever it is, the run goes on
+        except Exception as error:  # third-party code, networks, disks: whatever it is, the run continues
             self.open.pop(word, None)
             reason = " ".join(str(error).split())[:200]
-            told = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-            self.say(f"note: {word} takes no more numbers of this run ({told}); events.jsonl has them all")
+            cause = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+            self.say(
+                f"note: {word} failed and is dropped for this run ({cause}); events.jsonl has all metrics"
+            )

@@ -1,97 +1,130 @@
-"""Begin a run, or go on with one, whatever its task: open the data, choose the recipe, make the folder."""
+"""Start a run of any task, resume it, and evaluate what it trained."""
 
-from collections.abc import Sequence
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from saccade import values
-from saccade.errors import DataError, ModelError, UsageError, check_word
-from saccade.files.atomic import new_folder, sweep
-from saccade.models.text.names import is_text
-from saccade.processes import Team, launch, restarted
-from saccade.recipe import Training
-from saccade.tasks.classify.job import CLASSIFY
-from saccade.tasks.language.task import LANGUAGE
-from saccade.tasks.translate.task import TRANSLATE
-from saccade.text.recipe import TASKS
+import torch
+
+from saccade import __version__, values
+from saccade.errors import ModelError, SaccadeError, UsageError
+from saccade.files.atomic import new_folder, sweep, write_text
+from saccade.files.lock import lock
+from saccade.files.strict_json import read_json, write_json
+from saccade.processes import Team, current, launch, restarted
+from saccade.recipe import Recipe, override, set_values
+from saccade.report.run_page import write_report
+from saccade.task import Evaluation, Job, Task
+from saccade.train import sinks
 from saccade.train.checkpoint import latest
 from saccade.train.run import Run
-from saccade.train.subject import Asked, Opened, Subject, describe
-from saccade.weights.formats.tensors import read_json, write_text
-
-PAIRS = (".tsv", ".jsonl")
-"""What a list of pictures and sentence pairs may both be."""
-PLAIN = (".txt", ".text", ".md")
-SUBJECTS: dict[str, Subject] = {"classify": CLASSIFY, "translate": TRANSLATE, "language": LANGUAGE}
+from saccade.train.selection import PREDICTIONS, Selection, check_same, write_rows
 
 
-def task_of(data: str, model: str, changes: Sequence[str]) -> str:
-    """The task where none was asked for: the recipe's, else the model's, else language for a text."""
-    set_to = {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in changes}
-    if "task" in set_to:
-        return set_to["task"]
-    name = model or set_to.get("model", "")
-    if is_text(name):
-        return "language" if name.startswith(("gpt", "bert")) else "translate"
-    return _kept(Path(name)) or ("language" if data.removesuffix(".gz").endswith(PLAIN) else "classify")
+def default_recipe(task: Task, splits: Any, model: str, changes: Sequence[str]) -> tuple[Recipe, str]:
+    """Return the recipe for a dataset as the user changed it, and the reason in one sentence."""
+    recipe, why = task.plan(splits, model or set_values(changes).get("model", ""))
+    return override(recipe, [*changes, f"model={recipe.model}"]), why
 
 
-def _kept(model: Path) -> str:
-    """The task of a model folder that was trained on text, ours or Hugging Face's."""
-    for name, field in (("model.json", "task"), ("config.json", "model_type")):
-        if (model / name).is_file():
-            found = str(read_json(model / name).get(field))
-            return {"gpt2": "language", "bert": "language"}.get(found, found if found in TASKS else "")
-    return ""
+def open_data(task: Task, data: str, changes: Sequence[str], format: str = "auto") -> Any:
+    """Open a dataset; fields such as `pair` and `bad` may decide how."""
+    return task.open(data, override(task.recipe(), changes), format)
 
 
 def start(
+    task: Task,
     data: str,
     model: str = "",
     out: Path | None = None,
     changes: Sequence[str] = (),
-    kind: str = "auto",
+    format: str = "auto",
     quiet: bool = False,
-    made: bool = False,
-    task: str = "",
+    empty: bool = False,
 ) -> Run:
-    """A run about to begin: all is read and checked, and its folder holds what is needed to repeat it.
+    """Return a run about to start: everything is read and checked, and its folder can repeat it.
 
     Args:
-        made: `out` is there already, and empty but for the data.
-        task: classify, translate or language; "" for what data and model look like.
+        empty: `out` exists already, and holds nothing but the data.
     """
-    guessed, task = not task, task or task_of(data, model, changes)
-    check_word("task", task, SUBJECTS)
-    asked = Asked(data=data, model=model, changes=_without_task(changes), kind=kind, task=task)
-    try:
-        opened = SUBJECTS[task].open(asked)
-    except DataError as error:
-        if guessed and task == "classify" and data.removesuffix(".gz").endswith(PAIRS):
-            raise DataError(f"{error}; if it holds sentence pairs, give --task translate") from error
-        raise
-    wanted, team = place(data, out), opened.material.team
-    folder = wanted if made else team.told(new_folder(wanted) if team.leads else wanted)
-    run = begin(folder, opened, quiet)
-    for words in opened.told:
+    changes = [text for text in changes if text.partition("=")[0].strip() != "task"]
+    splits, selection = open_data(task, data, changes, format), Selection(data=data, format=format)
+    recipe, why = default_recipe(task, splits, model, changes)
+    splits = selection.apply(splits, recipe)
+    job, team = start_job(task, recipe, splits)
+    wanted = run_path(data, out)
+    folder = wanted if empty else team.told(new_folder(wanted) if team.leads else wanted)
+    run = start_run(folder, task, job, selection, quiet)
+    sizes = f"{len(splits.train):,} {task.noun} to train on, {len(splits.val):,} to validate on"
+    notes = (f"note: {words}" for words in (*splits.warnings, *job.notes))
+    for words in filter(None, (splits.summary, sizes, job.summary, why, *notes)):
         run.log.say(words)
     return run
 
 
-def _without_task(changes: Sequence[str]) -> list[str]:
-    return [text for text in changes if text.partition("=")[0].strip() != "task"]
+def start_job(task: Task, recipe: Recipe, splits: Any, resume: Path | None = None) -> tuple[Job, Team]:
+    """Return the job and the processes that train it; refuse a device or tracker that is missing."""
+    team = current()
+    team.device(recipe.device)
+    sinks.check(recipe.track)
+    team = replace(team, sharded=recipe.parallel == "fsdp" and team.size > 1)
+    return task.start(recipe, splits, resume), team
 
 
-def place(data: str, out: Path | None) -> Path:
-    """Where a run goes if nothing is there yet."""
-    return out or Path("runs") / (Path(data).resolve().name or "run")
+def start_run(
+    folder: Path,
+    task: Task,
+    job: Job,
+    selection: Selection,
+    quiet: bool = False,
+    brief: bool = False,
+    command: str = "",
+) -> Run:
+    """Return a run in a folder that exists already; `command` is this process's if none is given."""
+    team = replace(current(), sharded=job.recipe.parallel == "fsdp" and current().size > 1)
+    held = lock(folder) if team.leads else None
+    run = Run(folder, task, job, team, selection, quiet=quiet, brief=brief, lock=held)
+    if team.leads:
+        for name, text in job.files.items():
+            write_text(folder / name, text)
+        describe(folder, job.recipe, selection.facts(task, job), command)
+        if started := launch():
+            write_text(folder / "launch.txt", started)
+    run.log.event("start", 0, parameters=sum(p.numel() for p in job.module.parameters()))
+    run.save()
+    return run
+
+
+def describe(folder: Path, recipe: object, facts: Mapping[str, Any], command: str = "") -> None:
+    """Write what is needed to repeat the run; the command is this process's if none is given."""
+    env = {"python": platform.python_version(), "torch": torch.__version__, "platform": platform.platform()}
+    env |= {"threads": str(torch.get_num_threads()), "saccade": __version__}
+    write_json(folder / "data.json", facts)
+    write_json(folder / "env.json", env)
+    write_text(folder / "command.txt", command or " ".join(sys.argv) + "\n")
+    write_json(folder / "recipe.json", values.to_json(recipe))  # last: a folder without it is not a run
+
+
+def run_path(data: str, out: Path | None) -> Path:
+    """Return where a run goes if nothing is there yet."""
+    wanted = out or Path("runs") / (Path(data).resolve().name or "run")
+    try:
+        f"{data} {wanted}".encode()
+    except UnicodeEncodeError as error:  # a run records both as text
+        raise UsageError(
+            f"{data!r} or {str(wanted)!r} contains bytes that are not UTF-8; choose another name"
+        ) from error
+    return wanted
 
 
 def interrupted(data: str, out: Path | None, team: Team) -> Path | None:
-    """The run that torchrun has begun and, as a process failed, begins again."""
+    """Return the run that torchrun started and, because a process failed, starts again."""
     if not restarted():
         return None
-    wanted, mine = place(data, out), launch()
+    wanted, mine = run_path(data, out), launch()
     found = [
         path.parent
         for path in sorted(wanted.parent.glob("*/launch.txt"))
@@ -102,30 +135,19 @@ def interrupted(data: str, out: Path | None, team: Team) -> Path | None:
     return team.told(found[-1] if found else None)
 
 
-def begin(folder: Path, opened: Opened, quiet: bool = False, brief: bool = False, command: str = "") -> Run:
-    """A run in a folder that is made already."""
-    material = opened.material
-    run = Run(folder, material, quiet, brief)
-    if material.team.leads:
-        for name, text in opened.files.items():
-            write_text(folder / name, text)
-        describe(folder, material.recipe, opened.data, command)
-        if started := launch():
-            write_text(folder / "launch.txt", started)
-    run.log.event("start", 0, parameters=sum(p.numel() for p in material.module.parameters()))
-    run.save()
-    return run
-
-
-def resume(folder: Path, quiet: bool = False, brief: bool = False) -> Run:
-    """A run as its newest whole checkpoint has it; refused if the data are not those it began with."""
-    recipe, described = recorded(folder)
-    opened = SUBJECTS[described.get("task", "classify")].reopen(folder, recipe, described)
+def resume(task: Task, folder: Path, quiet: bool = False, brief: bool = False) -> Run:
+    """Return a run as its newest whole checkpoint left it; refuse data that have changed."""
+    recipe, facts = read_run(task, folder)
+    selection = Selection.recorded(facts)
+    splits = selection.open(task, recipe)
+    job, team = start_job(task, recipe, splits, folder)
+    check_same(folder, facts, selection.facts(task, job), task.noun)
+    held = lock(folder) if team.leads else None
     place, damaged = latest(folder / "checkpoints")
     if place is None and (damaged or (folder / "results.csv").exists()):
-        raise ModelError(f"{folder} has no whole checkpoint to go on from; start anew")
+        raise ModelError(f"{folder} has no whole checkpoint to resume from; start a new run")
     sweep(folder)
-    run = Run(folder, opened.material, quiet, brief)
+    run = Run(folder, task, job, team, selection, quiet=quiet, brief=brief, lock=held)
     for words in damaged:
         run.log.say(f"note: {words}")
     if place is None:  # killed before its first step
@@ -133,38 +155,72 @@ def resume(folder: Path, quiet: bool = False, brief: bool = False) -> Run:
     else:
         run.restore(place)
     if not brief:
-        run.log.say(f"going on from step {run.state.step} of {run.plan.steps}")
+        if note := note_threads(folder):
+            run.log.say(note)
+        run.log.say(f"resuming from step {run.state.step} of {run.plan.steps}")
     run.log.event("resume", run.state.step)
     return run
 
 
-def recorded(folder: Path) -> tuple[Training, dict[str, Any]]:
-    """The recipe that a run folder records, and what it says of its data."""
+def note_threads(folder: Path) -> str:
+    """Return a note if the run started with another number of threads, as sums may differ in the last bit."""
+    try:
+        before, now = int(read_json(folder / "env.json")["threads"]), torch.get_num_threads()
+    except (SaccadeError, KeyError, TypeError, ValueError):
+        return ""
+    if before == now:
+        return ""
+    return (
+        f"note: the run started with {before} threads and resumes with {now}, so the result may differ "
+        f"slightly from that of an uninterrupted run; set OMP_NUM_THREADS={before} for the same bytes"
+    )
+
+
+def run_task(folder: Path) -> str:
+    """Return the name of the task that a run folder records; empty for one that does not name it."""
     if not (folder / "recipe.json").is_file():
         raise UsageError(
-            f"{folder} is no run folder (it has no recipe.json); give the folder that training made"
+            f"{folder} is not a run folder (it has no recipe.json); give the folder that training made"
         )
-    found = read_json(folder / "recipe.json")
-    if found.get("method") == "probe":
+    if read_json(folder / "recipe.json").get("method") == "probe":
         raise UsageError(
-            f"{folder} is a linear probe, which takes seconds and cannot be gone on with; run it again "
-            "(the features that were computed are kept)"
+            f"{folder} is a linear probe; probes cannot be resumed. Run it again: its features are cached, "
+            "so it takes seconds"
         )
-    described = read_json(folder / "data.json")
-    task = described.get("task", "classify")
-    if task not in SUBJECTS:
-        raise ModelError(f"{folder / 'data.json'} is of the task {task!r}; expected {', '.join(SUBJECTS)}")
+    return str(read_json(folder / "data.json").get("task", ""))
+
+
+def read_run(task: Task, folder: Path) -> tuple[Recipe, dict[str, Any]]:
+    """Return the recipe that a run folder records, and what data.json holds."""
+    found = read_json(folder / "recipe.json")
     try:
-        return values.from_json(SUBJECTS[task].recipe, found), described
+        return values.from_json(task.recipe, found), read_json(folder / "data.json")
     except ValueError as error:
         raise ModelError(f"{folder / 'recipe.json'} cannot be used: {error}") from error
 
 
+def evaluate_run(run: Run) -> tuple[Evaluation | None, Path]:
+    """Evaluate the model that was kept on the validation split, if there is one, and write the report."""
+    task, job, folder = run.task, run.job, run.folder
+    if shown := job.examples():
+        write_json(folder / "samples.json", shown, indent=1)
+    found = None
+    if job.splits.val is not None:
+        split = "val" if run.chooses else "held-out"
+        found = task.evaluate(task.load(folder), job.splits.val, split)
+        write_json(folder / "evaluation.json", found.details, indent=1)
+        job.finish(folder)
+    page = write_report(folder, task)
+    if found is not None and run.selection.fold is not None:  # last: where they are, the fold is done
+        number = run.selection.fold.number
+        write_rows(folder / PREDICTIONS, [{**row, "fold": number} for row in found.rows])
+    return found, page
+
+
 def finish(run: Run) -> Path:
-    """Judge the best model on what was held back, and write the report."""
-    task = getattr(run.material.recipe, "task", "classify")
-    told, page = SUBJECTS[task].conclude(run)
-    if told:
-        run.log.say(told)
+    """Evaluate the model that was kept, write the report, and print the result."""
+    found, page = evaluate_run(run)
+    if found is not None:
+        run.log.say(run.task.summary(found))
     run.log.say(f"report: {page}")
     return page

@@ -1,4 +1,4 @@
-"""What the head of a frozen model reads of each picture: computed once, kept, and believed only if whole."""
+"""Compute what the head of a frozen model reads of each image, and cache it in verified files."""
 
 import hashlib
 import json
@@ -16,39 +16,40 @@ from torch import Tensor
 
 from saccade import __version__
 from saccade.data.image.preprocess import Preprocess
-from saccade.data.loader import scoring
-from saccade.data.pictures import Images
+from saccade.data.pictures import Pictures
 from saccade.errors import DataError, ModelError, SaccadeError
 from saccade.models.build import Vision, config_of, to_json
+from saccade.models.modules import device_of
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image
-from saccade.weights.formats.tensors import tensors, write_safetensors
+from saccade.vision.batches import scoring
+from saccade.weights.formats.tensors import read_tensors, write_safetensors
 
 FOLDER = ".features"
-"""Beside the run folders, so that the next run finds what this one computed."""
+"""Next to the run folders, so that the next run finds what this one computed."""
 
 
 class Features(NamedTuple):
-    """A vector for each picture that could be read."""
+    """A vector for each image that could be read."""
 
     vectors: Float32[np.ndarray, "n e"]
     places: Int64[np.ndarray, "n"]
-    """The numbers of these pictures in their set, ascending."""
+    """The indices of these images in their set, ascending."""
 
 
 @runtime_checkable
 class Teller(Protocol):
-    """Whoever is told how far it is: a log, or nobody."""
+    """Shows progress: a log, or nothing."""
 
     def say(self, words: str) -> None:
-        """A sentence."""
+        """Print a line."""
 
-    def move(self, step: int, told: str) -> None:
-        """So many steps are done."""
+    def move(self, step: int, status: str) -> None:
+        """Show that `step` steps are done."""
 
 
 def read_by_head(module: Vision, image: Image) -> Float[Tensor, "b e"]:
-    """What enters the head; the two vectors of a pair stand one behind the other."""
+    """Return the input of the head; for a pair of heads, the two vectors concatenated."""
     y = module.features(module.encode(image))
     y = module.prelogits(y) if isinstance(module, ViT) else y
     return rearrange(y, "b ... e -> b (... e)")
@@ -56,7 +57,7 @@ def read_by_head(module: Vision, image: Image) -> Float[Tensor, "b e"]:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """Gives the features of a set of pictures: those kept in the folder, or new ones, which are then kept."""
+    """Computes the features of a set of images, or reads them from the cache folder."""
 
     module: Vision
     preprocess: Preprocess
@@ -65,24 +66,26 @@ class Extract:
     workers: int
     log: Teller
 
-    def __call__(self, images: Images, done: int = 0) -> tuple[Features, bool]:
-        """The features, and whether they were known already; `done` batches were done for other sets."""
+    def __call__(self, images: Pictures, done: int = 0) -> tuple[Features, bool]:
+        """Return the features and whether they were cached; `done` batches were computed for other sets."""
         path = self.folder / f"{self.key(images)}.safetensors"
         if path.exists():
             try:
                 return read(path, len(images)), True
             except ModelError as error:
-                self.log.say(f"note: the features kept there are computed again, because {error}")
+                self.log.say(f"note: the cached features are computed again, because {error}")
         found = self.compute(images, done)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write(path, found)
         except (OSError, SaccadeError) as error:
-            self.log.say(f"note: the features could not be kept ({error}); the next run computes them again")
+            self.log.say(
+                f"note: the features could not be cached ({error}); the next run computes them again"
+            )
         return found, False
 
-    def key(self, images: Images) -> str:
-        """A hash of all that decides the features: code, model, preprocessing and the pictures' bytes."""
+    def key(self, images: Pictures) -> str:
+        """Return a hash of all that decides the features: code, model, preprocessing and image bytes."""
         code = [__version__, torch.__version__, to_json(config_of(self.module)), self.preprocess.to_json()]
         total = hashlib.sha256(json.dumps(code, sort_keys=True).encode())
         for name, tensor in sorted(self.module.state_dict().items()):
@@ -96,21 +99,21 @@ class Extract:
                 total.update(b"unreadable")
         return total.hexdigest()
 
-    def compute(self, images: Images, done: int) -> Features:
-        """Send every picture through the body once."""
+    def compute(self, images: Pictures, done: int) -> Features:
+        """Run every image through the body once."""
         parts = list(self._batches(images, done))
         if not parts:
-            raise DataError(f"not one of {len(images)} pictures can be read; run `saccade check` to see why")
+            raise DataError(f"none of {len(images)} images can be read; run `saccade check` to see why")
         vectors, places = (np.concatenate(column) for column in zip(*parts, strict=True))
         if not np.isfinite(vectors).all():
             raise ModelError(
-                "the model's features of these pictures are not all finite numbers; it cannot be probed; "
-                "look at it with `saccade doctor`"
+                "the model's features of these images are not all finite, so it cannot be probed; "
+                "inspect it with `saccade doctor`"
             )
         return Features(vectors, places)
 
-    def _batches(self, images: Images, done: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        device, began, seen = next(self.module.parameters()).device, time.monotonic(), 0
+    def _batches(self, images: Pictures, done: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        device, began, seen = device_of(self.module), time.monotonic(), 0
         for number, batch in enumerate(scoring(images, self.preprocess, self.batch, self.workers), done + 1):
             with torch.inference_mode():
                 vectors = read_by_head(self.module, batch["image"].to(device)).float().cpu()
@@ -133,12 +136,12 @@ def write(path: Path, found: Features) -> None:
 
 
 def read(path: Path, pictures: int) -> Features:
-    """Read what `write` wrote for a set of so many pictures; anything else is a ModelError."""
-    held = tensors(path)
+    """Read what `write` wrote for a set of this many images; anything else is a ModelError."""
+    held = read_tensors(path)
     shapes = {name: (tensor.dtype, tensor.ndim) for name, tensor in held.items()}
     wanted = {"features": (torch.float32, 2), "places": (torch.int64, 1), "sha256": (torch.uint8, 1)}
     if shapes != wanted or len(held["features"]) != len(held["places"]):
-        raise ModelError(f"{path} does not hold features as saccade keeps them")
+        raise ModelError(f"{path} does not hold features in the form that saccade writes")
     found = Features(held["features"].numpy().copy(), held["places"].numpy().copy())
     rising = bool((np.diff(found.places, prepend=-1) > 0).all())
     if (

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression with an L2 penalty, as one linear layer on the features as they are."""
+"""Multinomial logistic regression with an L2 penalty, as one linear layer on unscaled features."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from saccade.data.splits import Parts, kfold
 Rows = Float64[np.ndarray, "n e"]
 Labels = Integer[np.ndarray, "n"]
 MOST = 2000
-"""Steps of L-BFGS; a few dozen are the rule."""
+"""Limit on L-BFGS steps; a few dozen are usual."""
 FLAT = 1e-6
-"""A feature whose spread is a smaller share of its size than this carries rounding errors and no more."""
+"""A feature whose relative spread is smaller than this holds only rounding errors."""
 NEVER = -1e3
-"""The logit of a class that no picture was learnt from."""
+"""The logit of a class without training images."""
 
 
 class Line(NamedTuple):
@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """How well a strength did on pictures that were left out in turn."""
+    """The cross-validated score of a strength."""
 
     strength: float
     loss: float
@@ -40,7 +40,7 @@ class Trial(NamedTuple):
 
 
 def path(x: Rows, y: Labels, classes: int, strengths: Sequence[float]) -> Iterator[Line]:
-    """Yield the fit for each strength (scikit-learn's C, the inverse of the penalty), begun at the last.
+    """Yield the fit for each strength (scikit-learn's C, the inverse of the penalty), warm-started.
 
     The features are standardised for the fit, which makes the penalty fair to all of them; the mean and the
     spread are then folded into weight and bias.
@@ -56,7 +56,7 @@ def path(x: Rows, y: Labels, classes: int, strengths: Sequence[float]) -> Iterat
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.set_params(C=strength).fit((x - mean) / spread, y)
         slope, bias = model.coef_, model.intercept_
-        if len(slope) == 1:  # of two classes scikit-learn keeps the difference only
+        if len(slope) == 1:  # for two classes scikit-learn keeps only the difference
             slope, bias = np.concatenate([-slope, slope]) / 2, np.concatenate([-bias, bias]) / 2
         weight, offset = np.zeros((classes, x.shape[1])), np.full(classes, NEVER)
         weight[model.classes_] = slope / spread
@@ -65,7 +65,7 @@ def path(x: Rows, y: Labels, classes: int, strengths: Sequence[float]) -> Iterat
 
 
 def parts(y: Labels, folds: int, seed: int, groups: Int64[np.ndarray, "n"] | None = None) -> list[Parts]:
-    """Return at most so many folds: fewer where the classes are small, none where none can be made."""
+    """Return at most `folds` folds: fewer where the classes are small, none where none can be made."""
     most = int(np.bincount(y).max()) if groups is None else len(np.unique(groups))
     if min(folds, most) < 2:
         return []
@@ -93,7 +93,7 @@ def trials(
 
 
 def _left_out(line: Line, x: Rows, y: Labels) -> tuple[np.ndarray, np.ndarray]:
-    """Loss and success on each picture; one of a class that this fold never learnt from tells nothing."""
+    """Return loss and hit for each image whose class this fold was trained on."""
     known = line.bias[y] != NEVER
     logits = line(x[known])
     logits = logits - logits.max(1, keepdims=True)

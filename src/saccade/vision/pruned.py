@@ -1,42 +1,46 @@
-"""A model that drops or merges patches beside the dense one it was made of: answers, work and time."""
+"""Compare a model that drops or merges patches with its dense original: accuracy, work and time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from time import perf_counter
+from typing import Any
 
 import torch
 from torch import nn
 
+from saccade import values
 from saccade.data.image.preprocess import Preprocess
-from saccade.data.loader import scoring
-from saccade.data.pictures import Images
-from saccade.data.readers.listing import Collection
-from saccade.data.splits import stratified
-from saccade.errors import DataError
+from saccade.data.pictures import Pictures
+from saccade.data.splits import Splits, stratified
+from saccade.engine.timing import Timing, forward_times
+from saccade.errors import DataError, ModelError, SaccadeError
+from saccade.files.strict_json import read_json, write_json
+from saccade.metrics.interval import wilson
 from saccade.models.build import config_of
 from saccade.models.looped import Looped
 from saccade.models.vit import ViT
+from saccade.report.html import Html, soft, table, tag
 from saccade.tokens.cost import Config, lengths, macs
-from saccade.tokens.plan import told
+from saccade.tokens.plan import describe_plan
+from saccade.vision.batches import scoring
 
 BATCHES = (1, 32)
-"""Pictures at once: one for whoever waits for an answer, many for whoever has a pile of them."""
-LEAST, MOST = 9, 101
-SECONDS = 6.0
-"""For each batch; then enough rounds are seen."""
+"""Batch sizes to time: 1 shows the latency, 32 the throughput."""
+FILE = "pruning.json"
+TITLE = "Fewer patches"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """Two models in turns, so that a slow moment of the machine hits both."""
+    """Times of two models that took turns, so that a slow moment of the machine hits both."""
 
     batch: int
     dense: float
     """Median seconds for a batch."""
     slim: float
     ratio: float
-    """The median over rounds of dense by slim: above 1, fewer patches are faster."""
+    """The median over rounds of dense / slim: above 1, the pruned model is faster."""
     low: float
     high: float
     """Its quartiles."""
@@ -44,18 +48,18 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Beside:
-    """What `saccade prune` reports."""
+class PrunedComparison:
+    """A pruned model against its dense original, as `saccade prune` reports it."""
 
     plan: str
     dense: str
-    """Where the dense model lies."""
+    """Path of the dense model."""
     split: str
     pictures: int
     dense_right: int
     right: int
     same: int
-    """Pictures to which both give the same answer."""
+    """Images to which both give the same answer."""
     dense_macs: int
     macs: int
     tokens: tuple[int, ...]
@@ -72,46 +76,24 @@ class Beside:
         return (self.dense_right - self.right) / self.pictures
 
 
-def race(
-    modules: Sequence[nn.Module], image: tuple[int, int], batch: int, seconds: float = 0.0
-) -> list[list[float]]:
-    """Seconds of each module, round by round, in turns; two rounds are not counted. 0: for `SECONDS`."""
-    pictures = torch.randn(batch, 3, *image, generator=torch.Generator().manual_seed(0))
-    found: list[list[float]] = [[] for _ in modules]
-    began = 0.0
-    with torch.inference_mode():
-        for number in range(-2, MOST):
-            if number == 0:
-                began = perf_counter()
-            if number >= LEAST and perf_counter() - began > (seconds or SECONDS):
-                break
-            order = range(len(modules)) if number % 2 else reversed(range(len(modules)))
-            for i in order:
-                before = perf_counter()
-                modules[i](pictures)
-                if number >= 0:
-                    found[i].append(perf_counter() - before)
-    return found
-
-
 def speed(batch: int, dense: Sequence[float], slim: Sequence[float]) -> Speed:
-    """Two rows of a race as one comparison."""
-    by = sorted(a / b for a, b in zip(dense, slim, strict=True))
+    """Summarise the times of both models, round by round."""
+    by = Timing.ratio(dense, slim)
     return Speed(
         batch=batch,
         dense=median(dense),
         slim=median(slim),
-        ratio=median(by),
-        low=by[len(by) // 4],
-        high=by[-1 - len(by) // 4],
-        rounds=len(by),
+        ratio=by.median,
+        low=by.low,
+        high=by.high,
+        rounds=by.rounds,
     )
 
 
 def right_of(
-    modules: Sequence[nn.Module], preprocess: Preprocess, images: Images, batch: int = 32
+    modules: Sequence[nn.Module], preprocess: Preprocess, images: Pictures, batch: int = 32
 ) -> tuple[int, list[int], list[int]]:
-    """How many pictures there were, and for each module how many it got right and answered as the first."""
+    """Return the number of images and, for each module, how many it got right and answered like the first."""
     seen, right, same = 0, [0] * len(modules), [0] * len(modules)
     for found in scoring(images, preprocess, batch, 0):
         with torch.inference_mode():
@@ -121,22 +103,17 @@ def right_of(
             right[i] += int((answer == found["label"]).sum())
             same[i] += int((answer == answers[0]).sum())
     if not seen:
-        raise DataError("there is no picture to be scored on; expected one or more")
+        raise DataError("no images to evaluate on; expected one or more")
     return seen, right, same
 
 
-def unseen(found: Collection) -> tuple[str, Images]:
-    """The pictures to be scored on, and which split they are: test if there is one, else val, else train."""
-    return next((name, found.splits[name]) for name in ("test", "val", "train") if name in found.splits)
+def apart(found: Splits[Pictures], enough: int) -> tuple[Pictures, str, Pictures]:
+    """Return images to choose on, the name of the split to evaluate on, and its images.
 
-
-def apart(found: Collection, enough: int) -> tuple[Images, str, Images]:
-    """Pictures to choose on, and others to be scored on, with what these are called.
-
-    Val and test where both are there; else what is unseen is parted: `enough` to choose on, at most half. If
-    there are too few for that, all are used for both, and their name says so.
+    These are val and test where both exist; otherwise the held-out images are split: `enough` to choose on,
+    at most half. If there are too few to split, all serve for both, and the name says so.
     """
-    split, images = unseen(found)
+    split, images = found.unseen()
     if split == "test" and found.val is not None:
         return found.val, split, images
     share = min(0.5, max(enough / len(images), 0.001))
@@ -151,21 +128,21 @@ def compare(
     dense: ViT,
     slim: Looped,
     preprocess: Preprocess,
-    images: Images,
+    images: Pictures,
     split: str,
     place: str,
     batches: Sequence[int] = BATCHES,
-) -> Beside:
-    """Measure both on the same pictures and the same machine."""
+) -> PrunedComparison:
+    """Measure both models on the same images and the same machine."""
     dense.eval()
     slim.eval()
     size = dense.config.image
     count, right, same = right_of([dense, slim], preprocess, images)
-    speeds = tuple(speed(batch, *race([dense, slim], size, batch)) for batch in batches)
+    speeds = tuple(speed(batch, *forward_times([dense, slim], size, batch)) for batch in batches)
     before = config_of(dense)
     assert isinstance(before, Config)
-    return Beside(
-        plan=told(slim.loop),
+    return PrunedComparison(
+        plan=describe_plan(slim.loop),
         dense=place,
         split=split,
         pictures=count,
@@ -177,3 +154,65 @@ def compare(
         tokens=lengths(slim.loop),
         speeds=speeds,
     )
+
+
+def comparison_rows(found: PrunedComparison) -> list[list[str]]:
+    """Return a table of the dense model, the pruned one, and what changed."""
+    count, work = found.pictures, found.dense_macs / found.macs
+    low, high = wilson(found.right, count)
+    lines = [
+        ["", "dense", "pruned", "change"],
+        [
+            f"accuracy ({count:,} {found.split} images)",
+            f"{found.dense_right / count:.2%}",
+            f"{found.right / count:.2%}",
+            f"{0.0 - 100 * found.lost:+.2f} points (95% CI {low:.1%} to {high:.1%})",
+        ],
+        ["same answer as dense", "", f"{found.same / count:.1%}", ""],
+        [
+            "multiply-accumulates",
+            f"{found.dense_macs / 1e6:,.1f} M",
+            f"{found.macs / 1e6:,.1f} M",
+            f"{work:.2f} x fewer",
+        ],
+    ]
+    for each in found.speeds:
+        spread = f"{each.ratio:.2f} x as fast (quartiles {each.low:.2f} to {each.high:.2f})"
+        times = f"{1e3 * each.dense:.2f} ms", f"{1e3 * each.slim:.2f} ms"
+        lines.append([f"time, batch {each.batch}", *times, spread])
+    if found.predicted:
+        lines.append(["time, predicted", "", f"{1e3 * found.predicted:.2f} ms", ""])
+    return lines
+
+
+def write_comparison(folder: Path, found: PrunedComparison) -> None:
+    """Write the comparison into the model folder."""
+    write_json(folder / FILE, values.to_json(found))
+
+
+def read_comparison(folder: Path) -> PrunedComparison:
+    """Read what `write_comparison` wrote; anything else is a ModelError."""
+    try:
+        return values.from_json(PrunedComparison, read_json(folder / FILE))
+    except ValueError as error:
+        raise ModelError(f"{folder / FILE} cannot be used: {error}") from error
+
+
+def comparison_facts(found: PrunedComparison) -> dict[str, Any]:
+    """Return the comparison for `--json`, with both accuracies."""
+    count = found.pictures
+    shares = {"dense_accuracy": found.dense_right / count, "accuracy": found.right / count}
+    return {**values.to_json(found), **shares}
+
+
+def comparison_section(folder: Path) -> Iterator[Html]:
+    """Yield the section of a report, or a note on why it is left out."""
+    try:
+        found = read_comparison(folder)
+        lines = comparison_rows(found)
+    except (SaccadeError, ArithmeticError):
+        yield soft(f"The comparison with the dense model is left out: {FILE} cannot be read.")
+        return
+    yield tag("p", f"Plan: {found.plan}. Tokens that enter each block: {', '.join(map(str, found.tokens))}.")
+    shown = [[(cell, cell) for cell in line] for line in lines[1:]]
+    yield table("dense-and-pruned", "Compared with the dense model, on this machine", lines[0], shown)

@@ -1,4 +1,4 @@
-"""A larger model as a teacher: it is shown the student's pictures in the way that it is used to."""
+"""A larger model as a teacher: it sees the student's images with its own preprocessing."""
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ class Teacher(nn.Module):
     """Undo the student's normalisation, apply the teacher's, at its size; answer in the student's order."""
 
     def __init__(self, module: nn.Module, own: Preprocess, student: Preprocess, order: list[int]) -> None:
-        """`order`: the teacher's number of each of the student's classes."""
+        """`order`: the teacher's index of each of the student's classes."""
         super().__init__()
         self.module, self.size = module, own.size
         mean, std = (torch.tensor([getattr(p, name) for p in (own, student)]) for name in ("mean", "std"))
@@ -22,7 +22,7 @@ class Teacher(nn.Module):
         self.register_buffer("order", torch.tensor(order))
 
     def seen(self, image: Image) -> Float[Tensor, "b channels rows columns"]:
-        """The picture as the teacher's own preprocessing would give it, but for the crop."""
+        """Return the image as the teacher's own preprocessing would, except for the crop."""
         image = image * self.get_buffer("scale") + self.get_buffer("shift")
         if tuple(image.shape[-2:]) == tuple(self.size):
             return image

@@ -1,8 +1,8 @@
-"""Is a loaded model what it claims to be? Self-tests that catch mistakes no shape can show.
+"""Self-tests of a loaded model, which catch mistakes that no shape can show.
 
 Three witnesses: the answer kept in a folder of ours; the weights themselves, as training leaves both halves
 of every product balanced (W_q against W_k, W_v against W_o, up against down; Du et al. 2018 prove it for
-homogeneous networks); and pictures, on which a rightly fed model is both sure and varied.
+homogeneous networks); and images, on which a correctly fed model is both confident and varied.
 """
 
 import math
@@ -15,24 +15,26 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from saccade.data.image.preprocess import HALF, IMAGENET, Picture, Preprocess
+from saccade.data.image.preprocess import HALF, IMAGENET, PictureSource, Preprocess
 from saccade.errors import ModelError
+from saccade.files.digest import changed, claimed
 from saccade.models.build import Vision
 from saccade.models.vit import ViT
-from saccade.weights.known_answer import TOLERANCE, drift
+from saccade.weights.formats.tensors import SINGLE
+from saccade.weights.identify import LABELS, PREPROCESS, Identified
+from saccade.weights.known_answer import TOLERANCE, drift, is_finite, probe
 
 CLEAR = 0.3
 """A rank correlation beyond chance: the published ViT-Ti have 0.8 to 0.9 here, untrained models 0."""
 MARGIN = 0.15
 FEW = 8
 CLEARLY = 1.05
-"""On 32 pictures of ImageNet, ViT-Ti and DeiT-Ti lose 13 % and 43 % with each other's mean and deviation."""
-Matrix = Float[Tensor, "rows cols"]
+"""On 32 ImageNet images, ViT-Ti and DeiT-Ti lose 13 % and 43 % with each other's mean and deviation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one test found: ok, unknown (it cannot tell) or wrong."""
+    """The result of one test: ok, unknown (not enough to go by) or wrong."""
 
     test: str
     verdict: str
@@ -40,13 +42,13 @@ class Finding:
 
 
 def rank_correlation(a: Float[Tensor, "n"], b: Float[Tensor, "n"]) -> float:
-    """Spearman's."""
+    """Return Spearman's rank correlation."""
     ranks = torch.stack([x.argsort().argsort().double() for x in (a, b)])
     return float(torch.corrcoef(ranks)[0, 1])
 
 
 def check_weights(module: Vision) -> Iterator[Finding]:
-    """Are queries, keys, values and outputs the right way round and in the right order?"""
+    """Check that queries, keys, values and outputs are stored the right way round and in order."""
     if not isinstance(module, ViT):
         yield Finding("weights", "unknown", "this test is for Transformers")
         return
@@ -58,7 +60,7 @@ def check_weights(module: Vision) -> Iterator[Finding]:
 
 
 def _arrangements(module: ViT, a: str, b: str) -> dict[str, float]:
-    """The balance of two matrices, as they are and transposed; an output matrix is paired by columns."""
+    """Return the balance of two matrices, as stored and transposed; an output matrix is paired by columns."""
 
     def balance(turn_a: bool, turn_b: bool) -> float:
         def one(block: Any) -> float:
@@ -68,42 +70,38 @@ def _arrangements(module: ViT, a: str, b: str) -> dict[str, float]:
 
         return _mean(module, one)
 
-    names = {
-        (False, False): "as they are",
-        (True, False): f"{a} transposed",
-        (False, True): f"{b} transposed",
+    return {
+        "as they are": balance(False, False),
+        f"{a} transposed": balance(True, False),
+        f"{b} transposed": balance(False, True),
+        f"{a} and {b} both transposed": balance(True, True),
     }
-    names[True, True] = f"{a} and {b} both transposed"
-    return {name: balance(*turn) for turn, name in names.items()}
 
 
 def _orders(module: ViT) -> dict[str, float]:
-    """The balance under every order in which one matrix of q, k and v together may have been stored.
+    """Return the balance for every order in which a fused matrix of q, k and v may have been stored.
 
-    Queries and keys may change places unseen: q and k are balanced whichever is which.
+    Swapped queries and keys go unseen: they are balanced whichever is which.
     """
     readings = {
-        "as they are": "(three h k) -> three (h k)",
-        "the values stored second (q, v, k or k, v, q)": "(three h k) -> three (h k)",
-        "the values stored first (v, q, k or v, k, q)": "(three h k) -> three (h k)",
-        "q, k, v stored head by head": "(h three k) -> three (h k)",
-        "q, k, v stored row by row": "(h k three) -> three (h k)",
+        "as they are": ("(three h k) -> three (h k)", (0, 1, 2)),
+        "the values stored second (q, v, k or k, v, q)": ("(three h k) -> three (h k)", (0, 2, 1)),
+        "the values stored first (v, q, k or v, k, q)": ("(three h k) -> three (h k)", (1, 2, 0)),
+        "q, k, v stored head by head": ("(h three k) -> three (h k)", (0, 1, 2)),
+        "q, k, v stored row by row": ("(h k three) -> three (h k)", (0, 1, 2)),
     }
-    places = dict.fromkeys(readings, (0, 1, 2))
-    places["the values stored second (q, v, k or k, v, q)"] = (0, 2, 1)
-    places["the values stored first (v, q, k or v, k, q)"] = (1, 2, 0)
 
-    def balance(name: str) -> float:
+    def balance(pattern: str, order: tuple[int, ...]) -> float:
         def one(block: Any) -> float:
             stored = torch.cat([getattr(block.attention, x).weight.norm(dim=1) for x in "qkv"])
-            rows = rearrange(stored, readings[name], three=3, h=module.config.heads)
-            q, k, v = (rows[place] for place in places[name])
+            rows = rearrange(stored, pattern, three=3, h=module.config.heads)
+            q, k, v = (rows[i] for i in order)
             out = block.attention.out.weight.norm(dim=0)
             return rank_correlation(q, k) / 2 + rank_correlation(v, out) / 2
 
         return _mean(module, one)
 
-    return {name: balance(name) for name in readings}
+    return {name: balance(*reading) for name, reading in readings.items()}
 
 
 def _hidden(block: Any) -> float:
@@ -117,56 +115,75 @@ def _mean(module: ViT, balance: Any) -> float:
 def _best(test: str, balances: Mapping[str, float]) -> Finding:
     found = balances["as they are"]
     name, best = max(balances.items(), key=lambda pair: pair[1])
-    told = f"balance {found:.2f} as they are"
+    words = f"balance {found:.2f} as stored"
     if found >= CLEAR and best < found + MARGIN:
-        return Finding(test, "ok", told)
+        return Finding(test, "ok", words)
     if best >= CLEAR and best >= found + MARGIN:
-        return Finding(test, "wrong", f"{told}, but {best:.2f} with {name}: they are probably stored so")
-    return Finding(test, "unknown", f"{told}: the model is untrained, hardly trained, or scrambled")
+        return Finding(test, "wrong", f"{words}, but {best:.2f} with {name}: probably the real order")
+    return Finding(test, "unknown", f"{words}: the model is untrained, barely trained or scrambled")
 
 
 def check_probe(module: Vision, preprocess: Preprocess, kept: object) -> Finding:
-    """Does the model still give the answer that was kept when it was saved?"""
+    """Check that the answer is finite and the same as when the model was saved."""
+    if not is_finite(probe(module, preprocess)):
+        return Finding("kept answer", "wrong", "the model answers with NaN or infinite numbers")
     if kept is None:
         return Finding("kept answer", "unknown", "only folders written by saccade keep one")
     try:
         far = drift(module, preprocess, kept)
     except ModelError as error:
         return Finding("kept answer", "wrong", str(error))
-    told = f"differs by {far:.1e} of its size (limit {TOLERANCE:.0e})"
+    words = f"differs by {far:.1e} of its size (limit {TOLERANCE:.0e})"
     if far <= TOLERANCE:
-        return Finding("kept answer", "ok", told)
+        return Finding("kept answer", "ok", words)
     return Finding(
-        "kept answer", "wrong", f"{told}: weights, config or preprocessing are not those that were saved"
+        "kept answer", "wrong", f"{words}: the weights, the config or the preprocessing have changed since"
     )
 
 
-def information(module: Vision, preprocess: Preprocess, pictures: Sequence[Picture]) -> float:
-    """Nats that the answers tell of the pictures: the entropy of the mean answer less the mean entropy."""
+def check_files(found: Identified) -> Iterator[Finding]:
+    """Check that weights, labels and preprocessing are the files that were saved."""
+    folder = found.path if found.path.is_dir() else found.path.parent
+    if not claimed(found.model, SINGLE):
+        yield Finding("digest", "unknown", "the folder holds no SHA-256 of the weights")
+        return
+    if changed(folder, found.model or {}, SINGLE):
+        yield Finding("digest", "wrong", f"{SINGLE} is not the file that was saved: its SHA-256 differs")
+    else:
+        yield Finding("digest", "ok", f"{SINGLE} is the file that was saved")
+    for name in (PREPROCESS, LABELS):
+        if changed(folder, found.model or {}, name):
+            yield Finding(name, "unknown", "has been edited or damaged since the model was saved")
+
+
+def information(module: Vision, preprocess: Preprocess, pictures: Sequence[PictureSource]) -> float:
+    """Return what the answers say about the images, in nats: entropy of the mean less mean entropy."""
     with torch.inference_mode():
         p = module(torch.from_numpy(preprocess.batch(pictures))).softmax(-1)
     both = torch.special.entr(p.mean(0)).sum(), torch.special.entr(p).sum(-1).mean()
     return float(both[0] - both[1])
 
 
-def check_normalisation(module: Vision, preprocess: Preprocess, pictures: Sequence[Picture]) -> Finding:
-    """Would another normalisation make the model surer and more varied on these pictures?"""
+def check_normalisation(module: Vision, preprocess: Preprocess, pictures: Sequence[PictureSource]) -> Finding:
+    """Check that no other normalisation makes the model more confident and varied on these images."""
     if not module.config.classes:
-        return Finding("normalisation", "unknown", "the model has no classes to be sure of")
+        return Finding("normalisation", "unknown", "the model has no classes")
     ways = {"half (0.5, 0.5)": HALF, "imagenet": IMAGENET, "0 to 1": ((0.0,) * 3, (1.0,) * 3)}
-    told = {
+    others = {
         name: information(module, replace(preprocess, mean=mean, std=std), pictures)
         for name, (mean, std) in ways.items()
         if (mean, std) != (preprocess.mean, preprocess.std)
     }
     found = information(module, preprocess, pictures)
-    name, best = max(told.items(), key=lambda pair: pair[1])
-    words = f"{found:.2f} nats from {len(pictures)} pictures as it is; next best {best:.2f} with {name}"
+    if not all(map(math.isfinite, (found, *others.values()))):
+        return Finding("normalisation", "unknown", "the model answers with NaN or infinite numbers")
+    name, best = max(others.items(), key=lambda pair: pair[1])
+    words = f"{found:.2f} nats from {len(pictures)} images as it is; next best {best:.2f} with {name}"
     most = math.log(min(len(pictures), module.config.classes))
     if len(pictures) < FEW or max(best, found) < most / 4:
-        return Finding("normalisation", "unknown", f"{words}: too little to tell (at most {most:.2f})")
+        return Finding("normalisation", "unknown", f"{words}: too few to decide (at most {most:.2f})")
     if best > found * CLEARLY:
-        return Finding("normalisation", "wrong", f"{words}: the pictures are probably to be normalised so")
+        return Finding("normalisation", "wrong", f"{words}: probably the right normalisation")
     if best > found:
-        return Finding("normalisation", "unknown", f"{words}: too close to tell")
+        return Finding("normalisation", "unknown", f"{words}: too close to decide")
     return Finding("normalisation", "ok", words)

@@ -1,36 +1,44 @@
-"""What lies at a path, examined before anything of it is believed, and before torch is imported."""
+"""What lies at a path: examined once, before anything of it is believed and before torch is imported."""
 
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from saccade.data.class_names import name_labels
 from saccade.errors import ModelError
 from saccade.files.paths import open_file, shown
-from saccade.weights.formats.tensors import Header, headers, read_json
+from saccade.files.strict_json import read_json
+from saccade.weights.formats.safetensors import Header
+from saccade.weights.formats.tensors import headers
 
 OURS, PREPROCESS, LABELS = "model.json", "preprocess.json", "labels.txt"
+FORMAT = 1
 THEIRS = ("config.json", "preprocessor_config.json")
-SPOKEN = (
+TOKENIZER_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
-"""The files of a tokenizer that models of text bring."""
+"""The files of a tokenizer beside Hugging Face's text models."""
 FILES = {".npz", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".onnx", ".h5", ".gguf"}
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines")
 MOST_LABELS = 2**20
+IMAGES = "classify"
+"""The task of image models that do not name one."""
 TASKS = {"translate": "translate", "language": "complete or fill", "caption": "translate"}
-"""Of models that write text: the task in model.json, and the commands that ask them."""
+"""The tasks of text models in model.json, and the commands that run them."""
 WORDS = ("wte.weight", "embeddings.word_embeddings.weight")
-"""How the tables of words of GPT-2 and BERT are called, a prefix aside."""
+"""The word embeddings of GPT-2 and BERT, a prefix aside."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The headers of the tensors and what stands in the files beside them."""
+class Identified:
+    """The headers of the tensors and the files beside them; nothing here is trusted yet."""
 
     path: Path
+    """The file or folder that holds the weights, or the exported folder."""
     headers: dict[str, Header]
+    """Empty for an exported graph."""
     model: dict[str, Any] | None = None
     """Our model.json, if this is a folder of ours."""
     preprocess: dict[str, Any] | None = None
@@ -39,41 +47,61 @@ class Found:
     labels: list[str] = field(default_factory=list)
 
     @property
+    def folder(self) -> Path:
+        """The folder with the files beside the weights."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    @property
+    def exported(self) -> bool:
+        """Whether `saccade export` wrote it; saccade.engine.exported reads the rest."""
+        return self.model is not None and "export" in self.model
+
+    @property
     def code(self) -> list[str]:
-        """The entries by which a config asks for code of its author's to be run; nobody here does."""
+        """The entries by which a config asks to run its author's code; it is never run."""
         return [name for name in CODE if self.side.get(name)]
 
     @property
     def task(self) -> str:
-        """What one asks of the model."""
+        """The task in model.json; of other people's weights, the one that the tensors show."""
         if self.model is not None:
             return str(self.model.get("task"))
-        return "language" if any(name.endswith(WORDS) for name in self.headers) else "classify"
+        return "language" if any(name.endswith(WORDS) for name in self.headers) else IMAGES
 
     @property
     def text(self) -> bool:
-        """Whether it is a model of text, which saccade.weights.load_text reads."""
+        """Whether it is a text model, which saccade.text.model loads."""
         return self.task in TASKS
 
-    def check_pictures(self) -> None:
-        """Refuse a model of text where one of pictures is asked."""
+    def check_weights(self) -> None:
+        """Refuse an exported graph where weights are needed."""
+        if self.exported:
+            raise ModelError(
+                f"{shown(self.path)} is an exported graph; predict, evaluate, bench and doctor can read it; "
+                f"for anything else give the run that it was made from"
+            )
+
+    def check_images(self) -> None:
+        """Refuse anything but the weights of an image model."""
+        self.check_weights()
         if self.text:
             raise ModelError(
-                f"{shown(self.path)} is a model of text (task {self.task}); expected one of pictures; "
-                f"ask it with saccade {TASKS[self.task]}"
+                f"{shown(self.path)} is a text model (task {self.task}); expected an image model; "
+                f"use saccade {TASKS[self.task]}"
             )
 
     def check_text(self) -> None:
-        """Refuse a model of pictures where one of text is asked."""
+        """Refuse anything but the weights of a text model."""
+        self.check_weights()
         if not self.text:
             raise ModelError(
-                f"{shown(self.path)} is a model of pictures; expected one of text, such as `saccade train "
-                f"pairs.tsv --task translate` makes; ask it with saccade predict"
+                f"{shown(self.path)} is an image model; expected a text model, such as `saccade train "
+                f"pairs.tsv --task translate` makes; use saccade predict"
             )
 
 
 def locate(word: str | Path) -> Path:
-    """The path of a model: the word itself if it exists, else where the hub's model of that name was put."""
+    """Return the path of a model: the word itself if it exists, else the cached copy of the hub's model."""
     path, text = Path(word), str(word)
     try:
         if text and path.exists():
@@ -86,11 +114,11 @@ def locate(word: str | Path) -> Path:
         isinstance(word, Path)
         or text.count("/") != 1
         or path.suffix in FILES
-        or path.parent.is_dir()  # runs/dmo is a slip, and no business of the hub's
+        or path.parent.is_dir()  # runs/dmo is a typo, not a name on the hub
     ):
         raise ModelError(
             f"there is no model at {shown(text)!r}{_near(path)}; expected a model folder, a .safetensors or "
-            f".npz file, or a hub id such as google/vit-base-patch16-224 (hf:owner/name where a folder has "
+            f".npz file, or a hub id such as google/vit-base-patch16-224 (hf:owner/name if a folder has "
             f"the owner's name)"
         )
     from saccade.hub.fetch import fetch
@@ -99,7 +127,7 @@ def locate(word: str | Path) -> Path:
 
 
 def _near(path: Path) -> str:
-    """A hint at what lies beside a path that is not there."""
+    """Return a hint at the name nearest to a path that does not exist."""
     try:
         beside = [p.name for p in path.parent.iterdir() if p.is_dir() or p.suffix in FILES]
     except OSError:
@@ -109,7 +137,7 @@ def _near(path: Path) -> str:
 
 
 def weights_in(path: Path) -> Path:
-    """The file of weights that a path means: itself, or a folder's only .npz or pickle."""
+    """Return the weight file that a path means: itself, or a folder's only .npz or pickle."""
     if not path.is_dir() or any(path.glob("*.safetensors*")):
         return path
     arrays = sorted(path.glob("*.npz"))
@@ -119,71 +147,61 @@ def weights_in(path: Path) -> Path:
     return pickles[0] if len(pickles) == 1 and not arrays else path
 
 
-def look(path: Path) -> Found:
-    """Open a model folder, timm's or Hugging Face's, or a single file, and check what can be checked."""
-    folder = path if path.is_dir() else path.parent
-    if path.is_dir() and (path / OURS).is_file() and "export" in read_json(path / OURS):
-        raise ModelError(
-            f"{shown(path)} is an exported graph, which predict, evaluate and bench can run; "
-            f"for anything else give the run that it was made from"
-        )
+def identify(path: Path) -> Identified:
+    """Examine a model folder, timm's or Hugging Face's, or a single file, and refuse what is damaged."""
+    folder, model = path if path.is_dir() else path.parent, None
+    if folder == path and (folder / OURS).exists():  # true for a pipe too, which is refused
+        model = read_json(folder / OURS)
+        if "export" in model:
+            return Identified(path, {}, model)
     path = weights_in(path)
     found = headers(path)
     alone = path.is_file() and path.name not in ("model.safetensors", *_names(folder))
-    if alone and not (folder / "config.json").is_file():
-        return Found(path, found)
-    if (folder / OURS).is_file() and not alone:
-        model, preprocess = read_json(folder / OURS), None
-        if model.get("task") not in TASKS or (folder / PREPROCESS).is_file():
+    if alone and not (folder / "config.json").exists():
+        return Identified(path, found)
+    if model is None and not alone and (folder / OURS).exists():
+        model = read_json(folder / OURS)
+    if model is not None:
+        preprocess = None
+        if str(model.get("task")) not in TASKS or (folder / PREPROCESS).exists():
             preprocess = read_json(folder / PREPROCESS)
-        return Found(path, found, model, preprocess, labels=read_labels(folder / LABELS))
+        return Identified(path, found, model, preprocess, labels=read_labels(folder / LABELS))
     side: dict[str, Any] = {}
     for name in THEIRS:
-        if (folder / name).is_file():
+        if (folder / name).exists():
             side |= read_json(folder / name)
-    return Found(path, found, side=side, labels=_their_labels(side))
+    return Identified(path, found, side=side, labels=_their_labels(side))
 
 
 def _names(folder: Path) -> list[str]:
-    """The weights of a folder that holds just one file of them."""
+    """Return the weight file of a folder, if it has only one."""
     files = [p.name for ending in ("*.safetensors", "*.npz") for p in folder.glob(ending)]
     return files if len(files) == 1 else []
 
 
-def printable(label: object) -> str:
-    """A label as it may be shown: on one line, control characters (a terminal would obey them) as a sign."""
-    line = " ".join(str(label)[:1000].split())
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)[:200].strip()
-
-
-def named(labels: list[Any]) -> list[str]:
-    """Labels as they may be shown and stored; one that says nothing becomes the number of its class."""
-    return [printable(label) or f"class {i}" for i, label in enumerate(labels)]
-
-
 def read_labels(path: Path) -> list[str]:
-    """One label a line; a folder without the file has none."""
-    if not path.is_file():
+    """Read one label per line; a missing file means no labels."""
+    if not path.exists():
         return []
     if path.stat().st_size > 64 * MOST_LABELS:
-        raise ModelError(f"{shown(path)} is {path.stat().st_size:,} bytes, too much for a list of labels")
+        raise ModelError(f"{shown(path)} is {path.stat().st_size:,} bytes, too large for a list of labels")
     with open_file(path) as file:
         data = file.read(64 * MOST_LABELS)
     try:
         lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise ModelError(f"{shown(path)} is not UTF-8 text; expected one label a line") from error
-    return [printable(line) for line in lines if line.strip()]
+        raise ModelError(f"{shown(path)} is not UTF-8 text; expected one label per line") from error
+    return name_labels([line for line in lines if line.strip()])
 
 
 def _their_labels(side: dict[str, Any]) -> list[str]:
-    """Hugging Face's id2label, or timm's label_names; placeholders such as LABEL_3 are no labels."""
+    """Return Hugging Face's id2label or timm's label_names, without placeholders such as LABEL_3."""
     cfg = side.get("pretrained_cfg")
     listed = side.get("label_names") or (cfg.get("label_names") if isinstance(cfg, dict) else None)
     if isinstance(listed, list):
-        return named(listed[:MOST_LABELS])
+        return name_labels(listed[:MOST_LABELS])
     numbered = side.get("id2label")
     if not isinstance(numbered, dict) or len(numbered) > MOST_LABELS:
         return []
-    labels = named([numbered.get(str(i), "") for i in range(len(numbered))])
+    labels = name_labels([numbered.get(str(i), "") for i in range(len(numbered))])
     return [] if labels == [f"LABEL_{i}" for i in range(len(labels))] else labels

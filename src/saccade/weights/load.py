@@ -1,41 +1,49 @@
-"""From a path to a model that can answer, whoever wrote it; from a model to a folder in anyone's layout."""
+"""Load an image model from any library, and check what its files claim."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from saccade.data.image.preprocess import Preprocess
-from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError, check_word
-from saccade.files.paths import shown
-from saccade.models.blank import blank
-from saccade.models.build import Known, Vision, config_of, from_json, to_json
+from saccade.data.image.preprocess import Preprocess, check_tokens, most_tokens, tokens
+from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError
+from saccade.files.digest import claimed
+from saccade.files.paths import refusal_at, shown
+from saccade.models.build import Known, Vision, blank, config_of, from_json
+from saccade.models.hybrid import HybridConfig
 from saccade.models.looped import LoopConfig, vit_of
 from saccade.models.resnet import ResNetConfig
+from saccade.models.vit import ViTConfig
+from saccade.nn.patch import check_size
 from saccade.tokens.kinds import KINDS
-from saccade.weights.claims import check_config, check_depth, check_input
-from saccade.weights.formats import tensors as files
-from saccade.weights.identify import LABELS, OURS, PREPROCESS, Found, look, printable
-from saccade.weights.known_answer import probe
-from saccade.weights.layouts import dynamicvit, google, hf, timm
-from saccade.weights.layouts.rules import Layout, Rule, examine, save, some, state
+from saccade.weights.formats.tensors import SINGLE, read_tensors
+from saccade.weights.identify import FORMAT, IMAGES, Identified, identify
+from saccade.weights.layouts import dynamicvit, google, hf, infer, timm
+from saccade.weights.layouts.rules import Layout, Rule, check_dtypes, examine, save, some, state
 from saccade.weights.layouts.rules import load as renamed
 from saccade.weights.resize import resize
 
 LAYOUTS: dict[str, Layout[Any]] = {
     layout.name: layout for layout in (google.LAYOUT, dynamicvit.LAYOUT, timm.LAYOUT, hf.LAYOUT)
 }
-"""The first that recognises a file reads it: DynamicViT's are timm's and more."""
-FORMAT = 1
+"""The first that recognises a file reads it: DynamicViT's files are timm's with more tensors."""
+NAMES = {  # Hugging Face's and timm's names for fields of ours
+    "hidden_size": "width", "num_features": "width", "num_hidden_layers": "depth",
+    "num_attention_heads": "heads", "intermediate_size": "hidden", "patch_size": "patch",
+}  # fmt: skip
+LARGER = 4
+LARGE = 1024
+ALIGNED = 64
+"""Bytes: torch allocates memory at multiples of this."""
+M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(slots=True)
 class Loaded:
-    """A module in eval mode with all that it needs to answer."""
+    """A module in evaluation mode with all that it needs to answer."""
 
     module: Vision
     preprocess: Preprocess
@@ -45,55 +53,126 @@ class Loaded:
     """Tensors of the file that the model does not need (a decoder, a mask token, an optimiser's state)."""
 
 
-def load(path: Path, image: tuple[int, int] | None = None, patch: int | None = None) -> Loaded:
-    """Load whatever lies at a path; `image` and `patch` resample it to other sizes of picture and patch."""
-    found = look(path)
-    found.check_pictures()
-    try:
-        loaded = _ours(found) if found.model is not None else _theirs(found, image)
-        check_input(loaded.preprocess, loaded.module.config)
-    except ResourceError:
-        raise
-    except (SaccadeError, ValueError, ArithmeticError) as error:
-        where = shown(found.path)
-        raise ModelError(str(error) if where in str(error) else f"{where}: {error}") from error
-    config = config_of(loaded.module)
-    if (image or patch) and not isinstance(config, ResNetConfig):
-        loaded.module = resize(loaded.module, image, patch)
-        vit = loaded.module.config
-        loaded.preprocess = replace(loaded.preprocess, size=vit.image)
-    if loaded.labels and len(loaded.labels) != loaded.module.config.classes:
+def check_config(side: Mapping[str, Any], vit: ViTConfig) -> None:
+    """Refuse a config of another architecture, or of other sizes than the tensors have."""
+    kind = side.get("model_type")
+    if kind is not None and kind not in hf.TYPES:
         raise ModelError(
-            f"{shown(path)} has {len(loaded.labels)} labels for {loaded.module.config.classes} classes; "
-            f"expected one label a class"
+            f"config.json describes the architecture {shown(repr(kind), 60)}; known are {', '.join(hf.TYPES)}"
         )
-    loaded.module.eval()
-    return loaded
+    if type(vit.heads) is not int:
+        raise ModelError(f"the config says {shown(repr(vit.heads), 60)} heads; expected a whole number")
+    if side.get("image_size") is not None and infer.pair(side["image_size"]) is None:
+        raise ModelError(
+            f"config.json says image_size {shown(repr(side['image_size']), 60)}; expected pixels"
+        )
+    for theirs, ours in NAMES.items():
+        said, real = side.get(theirs), getattr(vit, ours)
+        if theirs in side and (isinstance(said, bool) or said not in (real, [real, real])):
+            raise ModelError(
+                f"config.json says {theirs} {shown(repr(said), 60)}, but the tensors are those of {real}; "
+                f"check that the file and its config belong together"
+            )
+
+
+def check_depth(config: Known, tensors: int) -> None:
+    """Refuse more blocks than a file can hold, before time is spent on building them."""
+    if isinstance(config, ResNetConfig):
+        blocks = sum(config.layers)
+    else:
+        inner = config.vit if isinstance(config, LoopConfig) else config
+        blocks = vit_of(inner).depth + (sum(inner.layers) if isinstance(inner, HybridConfig) else 0)
+    if blocks > tensors:
+        raise ModelError(f"the config describes {blocks:,} blocks, but the file has {tensors:,} tensors")
+
+
+def _most_tokens(config: ViTConfig) -> int:
+    return most_tokens(tokens(config.image, config.patch), config.position)
+
+
+def check_input(preprocess: Preprocess, config: ViTConfig | ResNetConfig) -> None:
+    """Refuse a preprocessing that the model cannot take, or that would take all memory."""
+    for side, trained in zip(preprocess.size, config.image, strict=True):
+        if side > max(LARGER * trained, LARGE):
+            raise ModelError(
+                f"the preprocessing asks for images of {side} pixels for a model of {trained}; "
+                f"expected at most {max(LARGER * trained, LARGE)}"
+            )
+    try:
+        if isinstance(config, ViTConfig):
+            check_size(*preprocess.size, config.patch)
+            check_tokens(preprocess.size, config.patch, _most_tokens(config))
+    except UsageError as error:
+        raise ModelError(f"the preprocessing does not fit the model: {error}") from error
 
 
 def check_format(where: str, model: Mapping[str, Any]) -> None:
     """Refuse a model.json of another version."""
     if model.get("format") != FORMAT:
         raise ModelError(
-            f"{where} is of format {model.get('format')!r}; this version reads {FORMAT}; "
+            f"{where} is of format {shown(repr(model.get('format')), 60)}; this version reads {FORMAT}; "
             f"update saccade or save the model again"
         )
 
 
-def _ours(found: Found) -> Loaded:
+def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Fill an empty module with numbers, in fp32."""
+    empty = {name: torch.zeros(t.shape) for name, t in module.state_dict().items() if t.numel() == 0}
+    # contiguous: a kernel that lies transposed in memory is multiplied with other roundings
+    numbers = {name: (t.float() if t.is_floating_point() else t).contiguous() for name, t in tensors.items()}
+    module.load_state_dict({**numbers, **empty}, assign=True)
+    module.requires_grad_(True)
+
+
+def finite(where: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors; refuse NaN and infinite numbers."""
+    # as fp32: a value that needs fp64 would be infinite in the model
+    bad = [
+        name
+        for name, tensor in tensors.items()
+        if not torch.isfinite(tensor.float() if tensor.dtype is torch.float64 else tensor).all()
+    ]
+    if bad:
+        raise ModelError(
+            f"{where}: {len(bad)} tensors hold NaN or infinite numbers ({some(bad)}); the file is damaged"
+        )
+    return tensors
+
+
+def align(module: nn.Module) -> None:
+    """Copy weights that a mapped file holds at addresses torch would not choose.
+
+    How a matrix product rounds depends on where its factors lie in memory; at torch's own addresses, a loaded
+    model gives the same answer as the saved one, to the last bit.
+    """
+    for parameter in module.parameters():
+        if parameter.data_ptr() % ALIGNED:
+            parameter.data = parameter.data.clone()
+
+
+def fill_module(found: Identified, module: M, verify: bool = True) -> M:
+    """Fill an empty module from a folder of ours; shapes and dtypes are compared before a number is read."""
+    assert found.model is not None
+    where, expected = shown(found.path), state(module)
+    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
+    examine(where, shapes, {name: header.shape for name, header in found.headers.items()})
+    check_dtypes(where, expected, found.headers)
+    wanted = claimed(found.model, SINGLE) if verify else ""
+    fill(module, finite(where, read_tensors(found.path, expected=found.headers, sha256=wanted)))
+    return module
+
+
+def _ours(found: Identified, verify: bool, task: str) -> Loaded:
     assert found.model is not None
     assert found.preprocess is not None
     where = shown(found.path)
     check_format(where, found.model)
-    if (task := found.model.get("task")) != "classify":
-        raise ModelError(f"{where} is a model for the task {task!r}; this version knows classify")
+    if (other := found.model.get("task")) != task:
+        raise ModelError(f"{where} is a model for the task {shown(repr(other), 60)}; expected {task}")
     described = found.model.get("model")
-    config = from_json(described if isinstance(described, Mapping) else {}, KINDS)
+    config: Known = from_json(described if isinstance(described, Mapping) else {}, KINDS)
     check_depth(config, len(found.headers))
-    module = blank(config)
-    expected = {name: tuple(tensor.shape) for name, tensor in state(module).items()}
-    examine(where, expected, {name: header.shape for name, header in found.headers.items()})
-    fill(module, finite(where, files.tensors(found.path)))
+    module = fill_module(found, blank(config), verify)
     try:
         preprocess = Preprocess.from_json(found.preprocess)
     except (ValueError, SaccadeError) as error:
@@ -101,19 +180,19 @@ def _ours(found: Found) -> Loaded:
     return Loaded(module, preprocess, found.labels)
 
 
-def layout_of(found: Found) -> Layout[Any]:
-    """Whose layout it is, recognised from the names of the tensors alone."""
+def layout_of(found: Identified) -> Layout[Any]:
+    """Return the layout, recognised from the names of the tensors alone."""
     for layout in LAYOUTS.values():
         names = {layout.clean(name) for name in found.headers} - {None}
         if layout.recognise(name for name in names if name):
             return layout
     raise ModelError(
-        f"{shown(found.path)} holds no Vision Transformer known here (it has {some(found.headers, 3)}); "
+        f"{shown(found.path)} does not hold a known Vision Transformer (it has {some(found.headers, 3)}); "
         f"expected the tensors of one of saccade, {', '.join(LAYOUTS)}"
     )
 
 
-def _theirs(found: Found, image: tuple[int, int] | None) -> Loaded:
+def _theirs(found: Identified, image: tuple[int, int] | None) -> Loaded:
     layout, where = layout_of(found), shown(found.path)
     cleaned = {name: layout.clean(name) for name in found.headers}
     kept = {name: clean for name, clean in cleaned.items() if clean is not None}
@@ -127,7 +206,8 @@ def _theirs(found: Found, image: tuple[int, int] | None) -> Loaded:
     module = blank(config)
     expected = save(rules, state(module))
     examine(where, {name: tuple(tensor.shape) for name, tensor in expected.items()}, shapes)
-    theirs = finite(where, files.tensors(found.path, names=list(kept)))
+    check_dtypes(where, expected, {clean: found.headers[name] for name, clean in kept.items()})
+    theirs = finite(where, read_tensors(found.path, names=list(kept), expected=found.headers))
     fill(module, renamed(rules, {kept[name]: tensor.float() for name, tensor in theirs.items()}))
     try:
         preprocess = layout.read_preprocess(found.side, config)
@@ -158,72 +238,40 @@ def _config(
     return layout.read_config(shapes, side, image)  # a grid that is not square: the caller knows its size
 
 
-def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give an empty module its numbers, in fp32."""
-    empty = {name: torch.zeros(t.shape) for name, t in module.state_dict().items() if t.numel() == 0}
-    # contiguous: a kernel that lies transposed in memory is multiplied with other roundings
-    numbers = {name: (t.float() if t.is_floating_point() else t).contiguous() for name, t in tensors.items()}
-    module.load_state_dict({**numbers, **empty}, assign=True)
-    module.requires_grad_(True)
+def load(
+    source: Path | Identified,
+    image: tuple[int, int] | None = None,
+    patch: int | None = None,
+    verify: bool = True,
+    task: str = IMAGES,
+) -> Loaded:
+    """Load an image model; `image` and `patch` resample it to other image and patch sizes.
 
-
-def finite(where: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors themselves, if every number of theirs is one."""
-    bad = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
-    if bad:
+    Args:
+        source: What `identify` found, or a path to identify first.
+        verify: Compare the weights with the digest in model.json, if there is one.
+    """
+    found = identify(source) if isinstance(source, Path) else source
+    found.check_images()
+    try:
+        loaded = _ours(found, verify, task) if found.model is not None else _theirs(found, image)
+        check_input(loaded.preprocess, loaded.module.config)
+    except ResourceError:
+        raise
+    except (SaccadeError, ValueError, ArithmeticError) as error:
+        raise refusal_at(shown(found.path), error) from error
+    config = config_of(loaded.module)
+    if (image or patch) and not isinstance(config, ResNetConfig):
+        vit = loaded.module.config
+        assert isinstance(vit, ViTConfig)
+        check_tokens(image or vit.image, patch or vit.patch, _most_tokens(vit))
+        loaded.module = resize(loaded.module, image, patch)
+        loaded.preprocess = replace(loaded.preprocess, size=loaded.module.config.image)
+    if loaded.labels and len(loaded.labels) != (classes := loaded.module.config.classes):
         raise ModelError(
-            f"{where}: {len(bad)} tensors hold NaN or infinite numbers ({some(bad)}); it was damaged"
+            f"{shown(found.path)} has {len(loaded.labels)} labels for {classes} classes; "
+            f"expected one label per class"
         )
-    return tensors
-
-
-def write(
-    folder: Path, module: Vision, preprocess: Preprocess, labels: list[str], layout: str = "saccade"
-) -> None:
-    """Write a model as a folder; `layout` is saccade, timm, hf, dynamicvit or google (one .npz)."""
-    check_word("layout", layout, ("saccade", *LAYOUTS))
-    tensors = {name: tensor.detach().cpu() for name, tensor in state(module).items()}
-    if layout != "saccade":
-        _write_theirs(folder, LAYOUTS[layout], config_of(module), tensors, preprocess, labels)
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    files.write_text(folder / PREPROCESS, _text(preprocess.to_json()))
-    files.write_text(folder / LABELS, "".join(f"{printable(label)}\n" for label in labels))
-    described = {"format": FORMAT, "task": "classify", "model": to_json(config_of(module))}
-    files.write_text(folder / OURS, _text({**described, "probe": probe(module, preprocess)}))
-
-
-def _write_theirs(
-    folder: Path,
-    layout: Layout[Any],
-    config: Known,
-    tensors: Mapping[str, Tensor],
-    preprocess: Preprocess,
-    labels: list[str],
-) -> None:
-    if isinstance(config, ResNetConfig):
-        raise UsageError(f"a ResNet has no place in {layout.name}'s layout of ViTs; write it as saccade")
-    if isinstance(config, LoopConfig) and layout is not dynamicvit.LAYOUT:
-        raise UsageError(
-            f"{layout.name}'s readers would run a {config.kind} model as a plain one; write it as saccade"
-        )
-    rules = layout.rules(config)
-    side = layout.write_side(config, preprocess, labels)
-    if left := {name for rule in rules for name in rule.ours} ^ tensors.keys():
-        raise UsageError(
-            f"{layout.name}'s layout has no place for a model like this one (it differs in {some(left)}); "
-            f"write it as saccade"
-        )
-    theirs = {name: tensor.contiguous() for name, tensor in save(rules, tensors).items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    if layout.name == "google":
-        google.write_npz(folder / "model.npz", theirs)
-    else:
-        files.write_safetensors(folder / "model.safetensors", theirs, {"format": "pt"})
-    for name, content in side.items():
-        files.write_text(folder / name, _text(content))
-
-
-def _text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    align(loaded.module)
+    loaded.module.eval()
+    return loaded

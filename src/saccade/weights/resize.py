@@ -1,7 +1,7 @@
-"""A model for another size of picture or of patch: its positions and its patch kernels stretched.
+"""Resize a model to other image and patch sizes: its positions and its patch kernels are resampled.
 
 Kernels by pseudo-inverse (Beyer et al. 2023, FlexiViT, section 3.4): the new kernel answers a resized patch
-as the old one answers the patch. A plain stretch would change the strength of every token.
+as the old one answers the patch. Plain interpolation would change the scale of every token.
 """
 
 from dataclasses import replace
@@ -22,14 +22,14 @@ from saccade.nn.resample import resample
 
 
 def resize_matrix(old: int, new: int) -> Float[Tensor, "new2 old2"]:
-    """The matrix that turns a flattened old x old patch into its resized new x new twin."""
+    """Return the matrix that resizes a flattened old x old patch to new x new."""
     basis = rearrange(torch.eye(old * old), "n (h w) -> n 1 h w", h=old)
     resized = F.interpolate(basis, size=(new, new), mode="bicubic", antialias=True, align_corners=False)
     return rearrange(resized, "n 1 h w -> (h w) n")
 
 
 def resize_kernel(kernel: Float[Tensor, "d c p p"], patch: int) -> Float[Tensor, "d c q q"]:
-    """The kernel for patches of another side: `new · resized patch` is `old · patch` where that can be."""
+    """Return the kernel for another patch size: `new · resized patch` is `old · patch` where possible."""
     old = kernel.shape[-1]
     if old == patch:
         return kernel
@@ -39,15 +39,15 @@ def resize_kernel(kernel: Float[Tensor, "d c p p"], patch: int) -> Float[Tensor,
 
 
 def resize(module: Vision, image: tuple[int, int] | None = None, patch: int | None = None) -> Vision:
-    """A copy of a ViT for another picture or patch; nothing asked gives the same weights."""
+    """Return a copy of a ViT for other image and patch sizes; without either, the weights are the same."""
     if not isinstance(module, ViT):
         return module
     old = module.config
     bare = isinstance(module.patches, Patches)
     if not bare and patch not in (None, old.patch):
         raise UsageError(
-            f"a model with convolutions before its tokens cannot change its patches; they stay {old.patch} "
-            f"pixels, asked was {patch}"
+            f"a model with convolutions before its tokens cannot change its patch size; "
+            f"it stays {old.patch}, and {patch} was given"
         )
     new = replace(old, image=image or old.image, patch=patch or old.patch)
     config = config_of(module)

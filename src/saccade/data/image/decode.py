@@ -1,17 +1,18 @@
-"""Any picture file into an upright RGB picture, or one sentence that says why not."""
+"""Decode any image file into an upright RGB image, or say in one sentence why not."""
 
-import io
+import math
 import os
 import re
 import struct
 import threading
 import warnings
-import zlib
 
 import numpy as np
 from PIL import Image, ImageCms, UnidentifiedImageError
 
 from saccade.data.image.formats import Source, read, recognise, shown
+from saccade.data.image.guard import open_image
+from saccade.data.image.limits import cut_short, too_many
 from saccade.errors import DataError
 
 Colour = tuple[int, int, int]
@@ -19,7 +20,10 @@ Colour = tuple[int, int, int]
 WHITE: Colour = (255, 255, 255)
 PIXELS = 50_000_000
 SIDE = 65_535
-"""JPEG's own longest side: a strip of 1 x 60,000 is a picture, one of 1 x 50,000,000 is an attack."""
+"""JPEG's own longest side: a strip of 1 x 60,000 is an image, one of 1 x 50,000,000 is an attack."""
+
+FULL = "full size"
+"""Where `info` has the height and width of an image that was decoded smaller."""
 
 _ORIENTATION, _BITS, _PHOTOMETRIC = 0x0112, 258, 262  # tags of EXIF and TIFF
 _TURNS = {
@@ -31,7 +35,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_TURNED = (5, 6, 7, 8)  # height and width change places
+_TURNED = (5, 6, 7, 8)  # height and width are swapped
 
 
 class _Quiet:
@@ -65,18 +69,8 @@ class _Quiet:
 
 
 _quiet = _Quiet()
-
-
-class _Strict(io.BytesIO):
-    """Complain at the end of the data, where LOAD_TRUNCATED_IMAGES would let Pillow invent the rest."""
-
-    strict = False
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        part = super().read(size)
-        if self.strict and size and not part:
-            raise OSError("image file is truncated")
-        return part
+busy: dict[int, str] = {}
+"""The image that each thread is decoding; an interrupted command names it."""
 
 
 def decode(
@@ -87,7 +81,7 @@ def decode(
     side: int = SIDE,
     enough: tuple[int, int] | None = None,
 ) -> Image.Image:
-    """Return the picture as a person would see it, in mode RGB; what cannot be used raises DataError.
+    """Return the image as a viewer shows it, in mode RGB; raise DataError if it cannot be used.
 
     The content decides the format, never the file name. Of an animation or a multi-page file the first frame
     is taken. EXIF and XMP orientation are applied. Transparency is laid on `background`. ICC profiles are
@@ -96,42 +90,52 @@ def decode(
 
     Args:
         pixels: The most that is decoded, checked in the header before any memory is taken for them.
-        side: The longest height or width; there is no shortest one, 1 x 1 is a picture.
-        enough: A height and a width; a JPEG as large as that at 1/2, 1/4 or 1/8 of its size is so decoded,
-            which is faster. Decoding all of it and shrinking would not give quite the same.
+        side: The longest height or width; there is no shortest one, 1 x 1 is an image.
+        enough: A height and a width; a JPEG as large as that at 1/2, 1/4 or 1/8 of its size is decoded
+            at that size, which is faster; shrinking the whole image would differ slightly.
     """
     name, data = read(source)
     kind = recognise(name, data)
     picture: Image.Image | None = None
+    thread = threading.get_ident()
+    busy[thread] = name
     with _quiet:
         try:
-            if kind == "PNG":
-                _check_chunks(name, data)
-            stream = _Strict(data)
-            picture = Image.open(stream, formats=(kind,))
-            _check_size(name, picture.size, pixels, side)
+            picture = open_image(name, kind, data, pixels, side)
+            whole = picture.size
+            turned = enough is not None and _orientation(picture) in _TURNED
             if enough is not None:
-                turned = _orientation(picture) in _TURNED
                 picture.draft(None, enough if turned else enough[::-1])
-            stream.strict = kind in ("JPEG", "BMP", "GIF")  # the decoders of the others look behind their end
-            picture.load()
-            result = _rgb(picture, background, name)
+            drafted = picture.size != whole
+            result = _rgb(_loaded(picture, data), background, name)
         except DataError:
             raise
-        except Image.DecompressionBombError as error:
-            # Pillow's own limit came first, and tells the product of the sides only in its text
-            found = re.search(r"\d+", str(error))
-            most = min(pixels, 2 * (Image.MAX_IMAGE_PIXELS or pixels))
-            raise DataError(_too_many(name, int(found[0]) if found else 0, most)) from error
-        except Exception as error:  # a parser of foreign bytes may raise anything: it all means the same
-            raise DataError(_damage(name, kind, data, picture, error)) from error
-    result.info.clear()  # the orientation has been spent: nobody may turn the picture again
+        except Exception as error:  # a parser of untrusted bytes may raise anything: it all means the same
+            raise _refusal(error, name, kind, data, picture, pixels) from error
+        finally:
+            del busy[thread]
+    result.info.clear()  # the orientation is applied: the image must not be rotated again
+    if drafted:
+        result.info[FULL] = whole if turned else whole[::-1]
     return result
 
 
+def header(name: str, data: bytes) -> tuple[tuple[int, int], str]:
+    """Return size and mode as stored, without the pixels; the limits of `decode` apply here too."""
+    kind = recognise(name, data)
+    with _quiet:
+        try:
+            picture = open_image(name, kind, data, PIXELS, SIDE)
+            return picture.size, picture.mode
+        except DataError:
+            raise
+        except Exception as error:
+            raise _refusal(error, name, kind, data, None, PIXELS) from error
+
+
 def to_rgb(picture: Image.Image, *, background: Colour = WHITE) -> Image.Image:
-    """Return an open Pillow picture as `decode` would; the picture itself stays as it is."""
-    name = shown(getattr(picture, "filename", "") or "the picture")
+    """Return an open Pillow image as `decode` would; the image itself stays as it is."""
+    name = shown(getattr(picture, "filename", "") or "the image")
     if not picture.width or not picture.height:
         raise DataError(f"{name} has no pixels ({picture.width} x {picture.height}); expected 1 x 1 or more")
     with _quiet:
@@ -145,6 +149,30 @@ def to_rgb(picture: Image.Image, *, background: Colour = WHITE) -> Image.Image:
             raise DataError(
                 f"{name} is cut short or damaged ({text}); open it again from a whole file"
             ) from error
+
+
+def _loaded(picture: Image.Image, data: bytes) -> Image.Image:
+    """Decode the pixels; use NumPy for a PPM whose maximum is not 255.
+
+    Pillow would decode that one value at a time in Python: minutes for a large image.
+    """
+    tiles = getattr(picture, "tile", [])
+    if not tiles or tiles[0][0] != "ppm":
+        picture.load()
+        return picture
+    start, (_, most) = tiles[0][2:]
+    kind = np.dtype(">u2" if most > 255 else "u1")
+    shape = (picture.height, picture.width, len(picture.getbands()))
+    if start + math.prod(shape) * kind.itemsize > len(data):
+        raise OSError("image file is truncated")
+    deep = 65_535 if picture.mode == "I" else 255
+    levels = np.minimum(np.rint(np.arange(256**kind.itemsize) / most * deep), deep)
+    levels = levels.astype(np.int32 if deep > 255 else np.uint8)
+    rows = np.frombuffer(data, kind, math.prod(shape), start).reshape(shape)
+    values = np.empty(shape, levels.dtype)
+    for y, row in enumerate(rows):  # all rows at once would take 8 bytes per index
+        values[y] = levels[row]
+    return Image.fromarray(values if shape[2] > 1 else values[..., 0])
 
 
 def _rgb(picture: Image.Image, background: Colour, name: str) -> Image.Image:
@@ -170,7 +198,7 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def _eight_bits(picture: Image.Image, name: str) -> Image.Image:
-    """Scale deep grey samples to bytes; Pillow's own convert() clips them without a word."""
+    """Scale deep grey samples to bytes; Pillow's own convert() clips them silently."""
     tags = getattr(picture, "tag_v2", {})  # of TIFF
     values = np.asarray(picture)
     low, high = values.min(), values.max()
@@ -211,46 +239,15 @@ def _opaque(picture: Image.Image, background: Colour) -> Image.Image:
     return result
 
 
-def _millions(pixels: int) -> str:
-    return f"{pixels / 1e6:,.0f} million pixels" if pixels >= 1e6 else f"{pixels:,} pixels"
-
-
-def _too_many(name: str, found: int, most: int, sides: str = "") -> str:
-    return f"{name} has {_millions(found)}{sides}; at most {_millions(most)} are decoded; make it smaller"
-
-
-def _check_size(name: str, size: tuple[int, int], pixels: int, side: int) -> None:
-    width, height = size
-    if width * height > pixels:
-        raise DataError(_too_many(name, width * height, pixels, f" ({width} x {height})"))
-    if max(size) > side:
-        raise DataError(
-            f"{name} has a side of {max(size):,} pixels ({width} x {height}); "
-            f"at most {side:,} are decoded; cut it into pieces"
-        )
-
-
-def _check_chunks(name: str, data: bytes) -> None:
-    """Compare every checksum of a PNG; Pillow skips those of the pixels, and does not miss a missing end."""
-    view, start, kind = memoryview(data), 8, b""
-    while kind != b"IEND":
-        end = start + 12 + int.from_bytes(view[start : start + 4], "big")
-        if start + 12 > len(data) or end > len(data):
-            raise DataError(_cut(name, "PNG", data))
-        kind = data[start + 4 : start + 8]
-        if zlib.crc32(view[start + 4 : end - 4]) != int.from_bytes(view[end - 4 : end], "big"):
-            raise DataError(
-                f"{name} is a damaged PNG: its {ascii(kind)[2:-1]} block at byte {start:,} does not match "
-                "its checksum; copy it again or leave it out"
-            )
-        start = end
-
-
-def _cut(name: str, kind: str, data: bytes, rows: str = "") -> str:
-    return (
-        f"{name} is cut short: the {kind} ends after {len(data):,} bytes and part of it is missing{rows}; "
-        "copy it again or leave it out"
-    )
+def _refusal(
+    error: Exception, name: str, kind: str, data: bytes, picture: Image.Image | None, pixels: int
+) -> DataError:
+    if isinstance(error, Image.DecompressionBombError):
+        # Pillow's own limit came first, and only its text holds the number of pixels
+        found = re.search(r"\d+", str(error))
+        most = min(pixels, 2 * (Image.MAX_IMAGE_PIXELS or pixels))
+        return DataError(too_many(name, int(found[0]) if found else 0, most))
+    return DataError(_damage(name, kind, data, picture, error))
 
 
 def _damage(name: str, kind: str, data: bytes, picture: Image.Image | None, error: Exception) -> str:
@@ -258,10 +255,10 @@ def _damage(name: str, kind: str, data: bytes, picture: Image.Image | None, erro
     text = str(error) or type(error).__name__
     riff = kind == "WEBP" and int.from_bytes(data[4:8], "little") + 8 > len(data)
     if riff or "truncated" in text.lower() or isinstance(error, EOFError):
-        return _cut(name, kind, data, _rows(picture))
+        return cut_short(name, kind, data, _rows(picture))
     if "Decompressed data too large" in text or "memory used in text chunks" in text:
         return (
-            f"{name} hides more text in its {kind} than any picture needs, enough to fill the memory; "
+            f"{name} hides more text in its {kind} than any image needs, enough to fill the memory; "
             "save it again without the text or leave it out"
         )
     if isinstance(error, UnidentifiedImageError | struct.error):

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from saccade.errors import DataError
+from saccade.errors import DataError, check_handles
 
 
 @runtime_checkable
@@ -42,12 +42,12 @@ _OTHERS = (
     (0, b"\x1f\x8b", "a gzip archive"),
     (0, b"\x93NUMPY", "a numpy array"),
     (0, b"\0\0\1\0", "a Windows icon"),
-    (0, b"\0\0\0\x0cjP", "a JPEG 2000 picture"),
-    (0, b"\0\0\0\x0cJXL", "a JPEG XL picture"),
-    (0, b"\xff\x0a", "a JPEG XL picture"),
-    (4, b"ftypavi", "an AVIF picture"),
-    (4, b"ftyphe", "a HEIC picture"),
-    (4, b"ftypmif1", "a HEIC picture"),
+    (0, b"\0\0\0\x0cjP", "a JPEG 2000 image"),
+    (0, b"\0\0\0\x0cJXL", "a JPEG XL image"),
+    (0, b"\xff\x0a", "a JPEG XL image"),
+    (4, b"ftypavi", "an AVIF image"),
+    (4, b"ftyphe", "a HEIC image"),
+    (4, b"ftypmif1", "a HEIC image"),
     (4, b"ftyp", "a video"),
     (8, b"AVI ", "a video"),
     (0, b"\0\x05\x16\x07", "macOS's notes about another file"),
@@ -62,13 +62,19 @@ def shown(path: object) -> str:
     return text if text and text.isprintable() else ascii(text)
 
 
+def brief(path: object, limit: int = 200) -> str:
+    """Format a path for a message; keep only the start and the end of a long one."""
+    text = shown(str(path)[:100_000])
+    return text if len(text) <= limit else f"{text[: limit // 2]}...{text[3 - limit // 2 :]}"
+
+
 def read(source: Source) -> tuple[str, bytes]:
     """Return the name for messages and the whole content; a file is opened once and never waited for."""
     if isinstance(source, bytes):
-        return "the picture", _bounded("the picture", source, len(source))
+        return "the image", _bounded("the image", source, len(source))
     if not isinstance(source, Path | str):
         label = getattr(source, "name", None)
-        name = shown(label) if label and isinstance(label, str) else "the picture"
+        name = shown(label) if label and isinstance(label, str) else "the image"
         return name, _drain(source, name)
     name = shown(source)
     try:
@@ -83,6 +89,7 @@ def read(source: Source) -> tuple[str, bytes]:
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
+        check_handles(error)
         raise DataError(_unreadable(source, error)) from error
 
 
@@ -108,23 +115,23 @@ def _drain(stream: Stream, name: str) -> bytes:
 
 def _irregular(mode: int) -> str:
     if stat.S_ISDIR(mode):
-        return "a folder; expected a picture; name the pictures inside it"
+        return "a folder; expected an image; name the images inside it"
     if stat.S_ISFIFO(mode):
         return "a pipe; expected a regular file; leave it out"
     return "a device; expected a regular file; leave it out"
 
 
 def _unreadable(path: Path | str, error: OSError | ValueError) -> str:
-    """Say in words why the operating system did not hand over the file."""
+    """Say why the operating system could not open the file."""
     name, number = shown(path), getattr(error, "errno", None)
     if number == errno.ELOOP:
-        return f"{name} is a link that leads back to itself; expected a picture; remove the link"
+        return f"{name} is a link that leads back to itself; expected an image; remove the link"
     if number in (errno.ENOENT, errno.ENOTDIR):
         if os.path.islink(path):
             return f"{name} is a link to a file that is not there; bring the file back or remove the link"
         if str(path).startswith(("http://", "https://")):
-            return f"{name} is a web address; expected a file; download the picture first"
-        return f"there is no file {name}; expected a picture; check the path"
+            return f"{name} is a web address; expected a file; download the image first"
+        return f"there is no file {name}; expected an image; check the path"
     if number in (errno.EACCES, errno.EPERM):
         return f"{name} may not be read by this user; allow it (chmod u+r) or leave the file out"
     if number == errno.ENXIO:
@@ -133,7 +140,7 @@ def _unreadable(path: Path | str, error: OSError | ValueError) -> str:
 
 
 def recognise(name: str, data: bytes) -> str:
-    """Return Pillow's name of the format, judged by content alone, or refuse in words what is no picture."""
+    """Return Pillow's name of the format, by content alone; refuse what is not an image."""
     if not data:
         raise DataError(f"{name} is empty (0 bytes); {EXPECTED}; copy it again or leave it out")
     for kind, starts in _FORMATS.items():
@@ -146,7 +153,7 @@ def recognise(name: str, data: bytes) -> str:
             advice = "save it as one of these" if found.endswith(("picture", "drawing")) else "leave it out"
             raise DataError(f"{name} is {found}{_disguise(name)}; {EXPECTED}; {advice}")
     found, advice = _text(data)
-    raise DataError(f"{name} is not a picture: {found}{_disguise(name)}; {EXPECTED}; {advice}")
+    raise DataError(f"{name} is not an image: {found}{_disguise(name)}; {EXPECTED}; {advice}")
 
 
 def _disguise(name: str) -> str:
@@ -155,11 +162,11 @@ def _disguise(name: str) -> str:
 
 
 def _text(data: bytes) -> tuple[str, str]:
-    """Name what downloads leave behind in place of a picture, and what to do about it."""
+    """Name what downloads leave behind in place of an image, and what to do about it."""
     head = data[:1024].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    fetch = "download the picture itself or leave it out"
+    fetch = "download the image itself or leave it out"
     if head.startswith(b"version https://git-lfs"):
-        return "a git-lfs pointer", "run `git lfs pull` to fetch the picture itself"
+        return "a git-lfs pointer", "run `git lfs pull` to fetch the image itself"
     if head.startswith((b"<svg", b"<?xml")) and b"<svg" in head:
         return "an SVG drawing", "save it as one of these"
     if head.startswith((b"<!doctype html", b"<html", b"<head", b"<body", b"<script")):
@@ -172,7 +179,7 @@ def _text(data: bytes) -> tuple[str, str]:
         try:
             data[:1021].decode("utf-8")
         except UnicodeDecodeError as error:
-            if error.end < min(len(data), 1021):  # a character cut by our own limit is no objection
+            if error.end < min(len(data), 1021):  # our own limit may cut a character in two
                 return _unknown(data)
         return "a text file", fetch
     return _unknown(data)

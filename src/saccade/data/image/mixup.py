@@ -1,6 +1,6 @@
-"""Batches of two pictures in one: mixup (Zhang et al. 2018), cutmix (Yun et al. 2019), smoothed labels.
+"""Batches of two images in one: mixup (Zhang et al. 2018), cutmix (Yun et al. 2019), smoothed labels.
 
-Shapes: b batch, h w sides of the pictures, k classes.
+Shapes: b batch, h w sides of the images, k classes.
 """
 
 import math
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from saccade.data.randomness import Chance
+from saccade.data.randomness import Draws
 from saccade.errors import check_number
 
 Batch = Float[Tensor, "b 3 h w"]
@@ -23,10 +23,10 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mix:
-    """How the pictures of a batch are mixed in pairs, and their labels with them; one share for a batch."""
+    """How the images of a batch are mixed in pairs, and their labels with them; one share for a batch."""
 
     mixup: float = 0.0
-    """Both parameters of the Beta distribution of the first picture's share; 0 means never."""
+    """Both parameters of the Beta distribution of the first image's share; 0 means never."""
     cutmix: float = 0.0
     """The same for cutmix; where both are set, each gets half of the batches."""
     smoothing: float = 0.0
@@ -41,22 +41,22 @@ class Mix:
         check_number("mix.probability", self.probability, 0, 1)
 
     def __call__(
-        self, image: Batch, target: Int[Tensor, "b"], classes: int, chance: Chance
+        self, image: Batch, target: Int[Tensor, "b"], classes: int, draws: Draws
     ) -> tuple[Batch, Soft]:
-        """Return the mixed pictures, and for each the probability of every class."""
-        soft = smoothed(target, classes, self.smoothing)
-        if not (self.mixup or self.cutmix) or not chance.flip("mix", self.probability):
+        """Return the mixed images, and for each the probability of every class."""
+        soft = smooth(target, classes, self.smoothing)
+        if not (self.mixup or self.cutmix) or not draws.flip("mix", self.probability):
             return image, soft
         partner = neighbours(image.shape[0]).to(image.device)
-        cut = chance.flip("cutmix or mixup", 0.5) if self.mixup and self.cutmix else self.cutmix > 0
+        cut = draws.flip("cutmix or mixup", 0.5) if self.mixup and self.cutmix else self.cutmix > 0
         alpha = self.cutmix if cut else self.mixup
-        share = chance.beta("mix share", alpha, alpha)
+        share = draws.beta("mix share", alpha, alpha)
         if cut:
             height, width = image.shape[-2:]
-            box = cut_box(height, width, share, chance)
+            box = cut_box(height, width, share, draws)
             share = 1 - _area(box) / (height * width)  # the border has cut some of the box off
-            return pasted(image, partner, box), blended(soft, partner, share)
-        return blended(image, partner, share), blended(soft, partner, share)
+            return paste(image, partner, box), blend(soft, partner, share)
+        return blend(image, partner, share), blend(soft, partner, share)
 
 
 def neighbours(count: int) -> Partner:
@@ -68,30 +68,30 @@ def neighbours(count: int) -> Partner:
     return torch.where((places ^ 1) < count, places ^ 1, places)
 
 
-def smoothed(target: Int[Tensor, "b"], classes: int, smoothing: float) -> Soft:
+def smooth(target: Int[Tensor, "b"], classes: int, smoothing: float) -> Soft:
     """Return labels as probabilities; their cross-entropy is torch's with `label_smoothing`."""
     return F.one_hot(target.long(), classes).float() * (1 - smoothing) + smoothing / classes
 
 
-def blended(value: Float[Tensor, "b ..."], partner: Partner, share: float) -> Float[Tensor, "b ..."]:
-    """Return `share` of each and the rest of its partner: mixup, for pictures as for labels."""
+def blend(value: Float[Tensor, "b ..."], partner: Partner, share: float) -> Float[Tensor, "b ..."]:
+    """Return `share` of each and the rest of its partner: mixup, for images as for labels."""
     return share * value + (1 - share) * value[partner]
 
 
-def pasted(image: Batch, partner: Partner, box: Box) -> Batch:
-    """Return each picture with its partner's pixels inside the box."""
+def paste(image: Batch, partner: Partner, box: Box) -> Batch:
+    """Return each image with its partner's pixels inside the box."""
     top, bottom, left, right = box
     result = image.clone()
     result[..., top:bottom, left:right] = image[partner, :, top:bottom, left:right]
     return result
 
 
-def cut_box(height: int, width: int, share: float, chance: Chance) -> Box:
-    """Draw a box of the picture's shape that leaves `share` of it, around any pixel, cut at the border."""
+def cut_box(height: int, width: int, share: float, draws: Draws) -> Box:
+    """Draw a box of the image's shape that leaves `share` of it, around any pixel, cut at the border."""
     side = math.sqrt(1 - share)
     tall, wide = int(height * side), int(width * side)
-    top = chance.integer("cutmix row", height) - tall // 2
-    left = chance.integer("cutmix column", width) - wide // 2
+    top = draws.integer("cutmix row", height) - tall // 2
+    left = draws.integer("cutmix column", width) - wide // 2
     return max(top, 0), min(top + tall, height), max(left, 0), min(left + wide, width)
 
 

@@ -1,4 +1,4 @@
-"""A picture of any size into the array that a model was trained on: fitted, scaled and normalised."""
+"""An image of any size into the array that a model was trained on: fitted, scaled and normalised."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,19 +12,54 @@ from PIL import Image
 
 from saccade.data.image.decode import WHITE, Colour, decode, to_rgb
 from saccade.data.image.formats import Source
+from saccade.data.image.geometry import Geometry
 from saccade.data.image.resize import INTERPOLATIONS, Pixels, Sides, window
 from saccade.errors import DataError, UsageError
 from saccade.shapes import Float32, UInt8
 
 Triple = tuple[float, float, float]
-Picture = Source | Image.Image | np.ndarray
+PictureSource = Source | Image.Image | np.ndarray
 
 IMAGENET: tuple[Triple, Triple] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and std of ImageNet's training pictures: DeiT, DINOv2, MAE, most ResNets."""
+"""Mean and std of ImageNet's training images: DeiT, DINOv2, MAE, most ResNets."""
 HALF: tuple[Triple, Triple] = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 """Maps 0..255 to -1..1: Google's ViTs."""
 FITS = ("crop", "squash", "squash+crop", "pad")
 _LARGEST = 16_384
+TOKENS = 16_384
+"""Patches per image that any model may be given: 1024 x 1024 pixels in patches of 8."""
+LARGER = 16
+"""A model whose positions can be resampled may be given this many times the patches it was trained on."""
+
+
+def tokens(size: Sides, patch: int) -> int:
+    """Return how many patches an image has."""
+    return -(-size[0] // patch) * -(-size[1] // patch)
+
+
+def check_tokens(size: Sides, patch: int, most: int = TOKENS) -> None:
+    """Refuse more patches than `most`: attention among them would take minutes and all memory."""
+    if (found := tokens(size, patch)) > most:
+        raise UsageError(
+            f"images of {size[0]} x {size[1]} pixels are {found:,} patches of {patch} pixels; "
+            f"expected at most {most:,}; use smaller images"
+        )
+
+
+def most_tokens(trained: int, position: str) -> int:
+    """Return how many patches a model that was trained on `trained` of them may be given.
+
+    Relative positions need a table of all pairs of tokens, and a graph forms all pairs of its attention, so
+    their limits are lower.
+
+    Args:
+        position: The config's kind of positions, or "graph" for an exported model.
+    """
+    if position == "graph":
+        return min(max(TOKENS // 4, LARGER * trained), TOKENS)
+    if position == "relative":
+        return max(TOKENS // 4, trained)
+    return max(TOKENS, LARGER * trained) if position == "learned" else TOKENS
 
 
 def _numbers(name: str, value: object, count: int) -> tuple[int | float, ...]:
@@ -82,7 +117,7 @@ def _checked(name: str, value: object) -> object:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preprocess:
-    """Everything between a picture file and a model's input; saved as JSON beside the weights."""
+    """Everything between an image file and a model's input; saved as JSON next to the weights."""
 
     size: tuple[int, int] = (224, 224)
     """Height and width of the result."""
@@ -96,45 +131,51 @@ class Preprocess:
     mean: Triple = HALF[0]
     std: Triple = HALF[1]
     background: Colour = WHITE
-    """What shows through transparent pixels and beside a padded picture."""
+    """The colour behind transparent pixels and around a padded image."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             object.__setattr__(self, field.name, _checked(field.name, getattr(self, field.name)))
 
-    def __call__(self, source: Picture, *, fast: bool = False) -> Float32[np.ndarray, "3 height width"]:
-        """Return the model's input for a path, bytes, an open file, a Pillow picture or a (h, w, 3) array.
+    def __call__(self, source: PictureSource, *, fast: bool = False) -> Float32[np.ndarray, "3 height width"]:
+        """Return the model's input for a path, bytes, an open file, a Pillow image or a (h, w, 3) array.
 
         Args:
             fast: For training: twice the speed, with the freedom that `pixels` describes.
         """
         return self.normalise(self.pixels(source, fast=fast))
 
-    def batch(self, sources: Iterable[Picture]) -> Float32[np.ndarray, "n 3 height width"]:
-        """Return the inputs of several pictures as one array; each equals the picture's own."""
+    def batch(self, sources: Iterable[PictureSource]) -> Float32[np.ndarray, "n 3 height width"]:
+        """Return the inputs of several images as one array; each equals the image's own."""
         if isinstance(sources, str | bytes):
-            raise UsageError(f"batch was given one {type(sources).__name__}; expected a list of pictures")
+            raise UsageError(f"batch was given one {type(sources).__name__}; expected a list of images")
         items = list(sources)
         result = np.empty((len(items), 3, *self.size), dtype=np.float32)
         for place, item in zip(result, items, strict=True):
             place[:] = self(item)
         return result
 
-    def view(self, source: Picture) -> Image.Image:
+    def view(self, source: PictureSource) -> Image.Image:
         """Return what the model sees before normalising: RGB, upright, of exactly `size`."""
         return Image.fromarray(self.pixels(source))
 
-    def pixels(self, source: Picture, *, fast: bool = False) -> Pixels:
+    def pixels(self, source: PictureSource, *, fast: bool = False) -> Pixels:
         """Return `view` as an array; `fast` may differ from it.
 
-        torch resizes, within two grey levels of Pillow but for rare pixels (see `window`); and a JPEG still
-        twice as large as needed when decoded at 1/2, 1/4 or 1/8 is so decoded, which changes a photograph by
-        about one grey level on average, a very sharp one by four.
+        torch resizes, within three grey levels of Pillow except for rare pixels (see `window`). A JPEG that is
+        still twice as large as needed at 1/2, 1/4 or 1/8 of its size is decoded at that size, which changes a
+        photograph by about one grey level on average, a very sharp one by four.
         """
-        return self._fitted(opened(source, self.background, self._plenty() if fast else None), fast)
+        return self.trace(source, fast=fast)[0]
+
+    def trace(self, source: PictureSource, *, fast: bool = False) -> tuple[Pixels, Geometry]:
+        """Return `pixels`, and where they came from."""
+        picture = open_rgb(source, self.background, self._plenty() if fast else None)
+        whole, corner = self._window(picture.height, picture.width)
+        return self._fitted(picture, fast), Geometry.of(picture).resize(whole).crop(corner, self.size)
 
     def normalise(self, picture: Image.Image | Pixels) -> Float32[np.ndarray, "3 height width"]:
-        """Return (samples / 255 - mean) / std of an RGB picture, equal to torchvision's to the last bit."""
+        """Return (samples / 255 - mean) / std of an RGB image, equal to torchvision's to the last bit."""
         mean, std = self._statistics()
         samples = np.ascontiguousarray(np.asarray(picture).transpose(2, 0, 1)).astype(np.float32)
         # three steps, as there: a single fused one is faster and differs in the last bit
@@ -144,7 +185,7 @@ class Preprocess:
         return samples
 
     def undo(self, array: np.ndarray) -> UInt8[np.ndarray, "height width 3"]:
-        """Map a normalised array back to the pixels that a person can look at."""
+        """Map a normalised array back to displayable pixels."""
         if array.ndim != 3 or array.shape[0] != 3 or not np.isfinite(array).all():
             raise UsageError(f"undo got {_described(array)}; expected finite numbers of shape (3, h, w)")
         mean, std = self._statistics()
@@ -176,30 +217,33 @@ class Preprocess:
         return np.array([self.mean, self.std], dtype=np.float32)[..., None, None]
 
     def _plenty(self) -> Sides:
-        """Return twice the size that a picture is resized to, so that decoding it smaller is not seen."""
+        """Return twice the size that an image is resized to, so that decoding it smaller is not seen."""
         share = self.crop if self.fit in ("crop", "squash+crop") else 1.0
         height, width = (math.ceil(2 * side / share) for side in self.size)
         return height, width
 
     def _fitted(self, picture: Image.Image, fast: bool) -> Pixels:
-        height, width = self.size
-        how = self.interpolation
+        whole, corner = self._window(picture.height, picture.width)
+        if self.fit != "pad":
+            return window(picture, whole, self.size, corner, self.interpolation, fast)
+        result = np.full((*self.size, 3), self.background, dtype=np.uint8)
+        inner = window(picture, whole, whole, interpolation=self.interpolation, fast=fast)
+        result[-corner[0] : whole[0] - corner[0], -corner[1] : whole[1] - corner[1]] = inner
+        return result
+
+    def _window(self, height: int, width: int) -> tuple[Sides, Sides]:
+        """Return the size to resize to, and the corner of the crop in it; a negative corner pads."""
         if self.fit == "squash":
-            return window(picture, self.size, self.size, interpolation=how, fast=fast)
+            return self.size, (0, 0)
         if self.fit == "pad":
-            ratio = min(height / picture.height, width / picture.width)
-            tall, wide = max(1, round(picture.height * ratio)), max(1, round(picture.width * ratio))
-            top, left = (height - tall) // 2, (width - wide) // 2
-            result = np.full((height, width, 3), self.background, dtype=np.uint8)
-            inner = window(picture, (tall, wide), (tall, wide), interpolation=how, fast=fast)
-            result[top : top + tall, left : left + wide] = inner
-            return result
+            ratio = min(self.size[0] / height, self.size[1] / width)
+            tall, wide = max(1, round(height * ratio)), max(1, round(width * ratio))
+            return (tall, wide), (-((self.size[0] - tall) // 2), -((self.size[1] - wide) // 2))
         if self.fit == "squash+crop":
             tall, wide = (math.floor(side / self.crop) for side in self.size)
         else:
-            tall, wide = self._covering(picture.height, picture.width)
-        corner = round((tall - height) / 2), round((wide - width) / 2)
-        return window(picture, (tall, wide), self.size, corner, how, fast)
+            tall, wide = self._covering(height, width)
+        return (tall, wide), (round((tall - self.size[0]) / 2), round((wide - self.size[1]) / 2))
 
     def _covering(self, height: int, width: int) -> tuple[int, int]:
         """Return the size to resize to before the crop, with the roundings of torchvision and timm."""
@@ -210,8 +254,8 @@ class Preprocess:
         return round(height / ratio), round(width / ratio)
 
 
-def opened(source: Picture, background: Colour = WHITE, enough: Sides | None = None) -> Image.Image:
-    """Return any kind of picture as an upright RGB one; for `enough` see `decode`."""
+def open_rgb(source: PictureSource, background: Colour = WHITE, enough: Sides | None = None) -> Image.Image:
+    """Return any kind of image as an upright RGB one; for `enough` see `decode`."""
     if isinstance(source, np.ndarray):
         if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3 or source.size == 0:
             raise DataError(

@@ -1,4 +1,4 @@
-"""A window of a resized picture: exactly as Pillow computes it, or several times as fast by torch."""
+"""A window of a resized image: exactly as Pillow computes it, or several times as fast by torch."""
 
 import math
 
@@ -19,7 +19,7 @@ Sides = tuple[int, int]
 """Height and width, or row and column."""
 
 _FAST = ("bilinear", "bicubic")  # torch has no other filter that averages what it shrinks
-_ROOMY = 16  # times the window's pixels: what the picture between resize and crop may take, 13:1 at 224
+_ROOMY = 16  # times the window's pixels: what the image between resize and crop may take, 13:1 at 224
 
 
 def window(
@@ -30,10 +30,11 @@ def window(
     interpolation: str = "bicubic",
     fast: bool = False,
 ) -> Pixels:
-    """Return the pixels that resizing an RGB picture to `whole` and cutting `size` out at `corner` give.
+    """Return the pixels that resizing an RGB image to `whole` and cutting `size` out at `corner` give.
 
-    `fast` needs torch. It is within two of 255 grey levels of Pillow, if that goes along the rows first;
-    Pillow 13 at times goes down the columns first, and differs more where bicubic overshoots white or black.
+    `fast` needs torch. It is within three of 255 grey levels of Pillow (two if bilinear), if that goes along
+    the rows first; Pillow 13 at times goes down the columns first, and differs more where bicubic overshoots
+    white or black.
     """
     (tall, wide), (height, width), (top, left) = whole, size, corner
     if (picture.height, picture.width) == whole:
@@ -52,9 +53,9 @@ def window(
 def _torch(
     picture: Image.Image, whole: Sides, size: Sides, corner: Sides, interpolation: str
 ) -> Pixels | None:
-    """Leave out what lies right of the window or below it, and let torch's vector code do the rest.
+    """Crop what lies right of the window or below it, and resize with torch's vectorised code.
 
-    Where so many pixels become as many, torch leaves them as they are, though the factor is not 1: None.
+    Return None where the cropped length stays the same: torch would skip the resize, whatever the scale.
     """
     import torch  # a server that only predicts does without
     import torch.nn.functional as F
@@ -90,7 +91,7 @@ def _strip(
         margin = math.ceil(3 * max(scale, 1)) + 1  # the reach of the widest filter, lanczos
         start, stop = max(0, math.floor(low) - margin), min(length, math.ceil(high) + margin)
         starts.append((start, stop))
-        edges.append((low - start, min(high - start, stop - start)))  # rounding must not leave the picture
+        edges.append((low - start, min(high - start, stop - start)))  # rounding must not leave the image
     (top, bottom), (left, right) = starts
     (north, south), (west, east) = edges
     part = picture.crop((left, top, right, bottom))

@@ -1,4 +1,4 @@
-"""Class folders: root/cat/1.jpg, or root/train/cat/1.jpg beside root/val/cat/2.jpg."""
+"""Class folders: root/cat/1.jpg, or root/train/cat/1.jpg and root/val/cat/2.jpg."""
 
 import os
 from array import array
@@ -8,24 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from saccade.data.class_names import Classes
 from saccade.data.image.formats import read, recognise, shown
-from saccade.data.pictures import Files, Packing
-from saccade.data.readers.listing import (
-    SPLITS,
-    TRAIN,
-    WORDS,
-    Collection,
-    Listed,
-    class_name,
-    collect,
-    plural,
-    some,
-)
-from saccade.errors import DataError
+from saccade.data.pictures import Files, Packing, Pictures
+from saccade.data.readers.listing import SPLITS, TRAIN, WORDS, Listing, collect, plural, some
+from saccade.data.splits import Splits
+from saccade.errors import DataError, check_handles
 
 ENDINGS = frozenset(
     b"jpg jpeg jpe jfif mpo png apng webp gif bmp dib tif tiff ppm pgm pbm pnm "
-    # pictures that are not read: each is listed, so that it is named with the reason and not passed over
+    # images that are not read: each is listed, so that it is named with the reason and not passed over
     b"heic heif avif jxl jp2 j2k svg eps psd ico cr2 nef arw dng raw".split()
 )
 OTHERS = frozenset(b"txt xml json jsonl csv tsv md yaml yml html htm py log db ini npy npz tar zip".split())
@@ -34,7 +26,7 @@ MOST = 1000
 
 
 class Folder(NamedTuple):
-    """What lies in one folder, sorted: folders, pictures, and files that are neither."""
+    """The content of one folder, sorted: folders, images, and files that are neither."""
 
     folders: list[bytes]
     pictures: list[bytes]
@@ -44,7 +36,7 @@ class Folder(NamedTuple):
 
 
 def look(path: bytes) -> Folder:
-    """Sort the content of one folder by kind, without opening what a name already tells."""
+    """Sort the content of one folder by kind, without opening files whose name is enough."""
     folders: list[bytes] = []
     pictures: list[bytes] = []
     others: list[bytes] = []
@@ -72,7 +64,7 @@ def look(path: bytes) -> Folder:
 
 
 def _irregular(path: bytes) -> str:
-    """Say what a pipe, a socket or a device is; a link that leads nowhere is left to whoever reads it."""
+    """Say what a pipe, a socket or a device is; a dangling link is reported when it is read."""
     if os.path.islink(path) and not os.path.exists(path):
         return ""
     try:
@@ -83,28 +75,29 @@ def _irregular(path: bytes) -> str:
 
 
 def _is_picture(path: bytes) -> bool:
-    """Judge a file without a telling ending by how it starts."""
+    """Recognise a file without a known extension by its first bytes."""
     try:
         with open(path, "rb") as file:
             recognise("the file", file.read(64))
-    except (DataError, OSError):
+    except (DataError, OSError) as error:
+        check_handles(error)
         return False
     return True
 
 
 class _Tree:
-    """Pictures, labels and complaints while the folders are walked."""
+    """Collects images, labels and warnings while walking the folders."""
 
     def __init__(self, root: bytes) -> None:
         self.root = root
         self.names, self.labels, self.splits = Packing(), array("i"), array("b")
-        self.classes: dict[str, int] = {}
+        self.classes = Classes(shown(os.fsdecode(root)))
         self.warnings: list[str] = []
         self.others: list[str] = []
         self.empty: list[str] = []
 
     def add(self, place: bytes, split: int) -> None:
-        """Take the folders at a place (b"" or b"train/") as classes, with all that lies below each."""
+        """Take the folders in `place` (b"" or b"train/") as classes, with all that is below each."""
         top = look(self.root + b"/" + place)
         self._note(place, top)
         for folder in top.folders:
@@ -113,7 +106,7 @@ class _Tree:
                 self.names.extend(prefix, pictures)
             count = len(self.names) - before
             if count:
-                label = self.classes.setdefault(class_name(folder), len(self.classes))
+                label = self.classes.number(folder)
                 self.labels.extend([label] * count)
                 self.splits.extend([split] * count)
             else:
@@ -121,11 +114,11 @@ class _Tree:
         if top.pictures and len(self.names):
             strays = [os.fsdecode(place + name) for name in top.pictures]
             self.warnings.append(
-                f"{plural(len(strays), 'picture')} outside of the class folders left out: {some(strays)}"
+                f"{plural(len(strays), 'image')} outside of the class folders left out: {some(strays)}"
             )
 
     def _walk(self, start: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Yield every folder below, with its pictures; a folder that links lead to twice is taken once."""
+        """Yield every folder below, with its images; a folder that links lead to twice is taken once."""
         seen: set[tuple[int, int]] = set()
         waiting = [start]
         while waiting:
@@ -141,6 +134,7 @@ class _Tree:
                 seen.add((found.st_dev, found.st_ino))
                 folder = look(path)
             except OSError as error:
+                check_handles(error)
                 self._warn(f"{shown(os.fsdecode(place))} cannot be listed: {error.strerror}; skipped")
                 continue
             self._note(place, folder)
@@ -157,30 +151,32 @@ class _Tree:
         if len(self.warnings) < MOST:
             self.warnings.append(text)
 
-    def listed(self) -> Listed:
+    def listing(self) -> Listing:
         if self.empty:
             self.warnings.append(
-                f"{plural(len(self.empty), 'class folder')} without a picture left out: {some(self.empty)}"
+                f"{plural(len(self.empty), 'class folder')} without an image left out: {some(self.empty)}"
             )
         if self.others:
             self.warnings.append(f"{plural(len(self.others), 'other file')} left out: {some(self.others)}")
-        return Listed(
+        self.warnings += self.classes.warnings()
+        return Listing(
             source=shown(os.fsdecode(self.root)),
             kind="class folders",
             store=Files(os.fsdecode(self.root), self.names.packed()),
             labels=np.array(self.labels, np.int32),
-            names=list(self.classes),
+            names=list(self.classes.names),
             splits=np.array(self.splits, np.int8),
             warnings=tuple(self.warnings),
         )
 
 
-def open_folders(root: str | Path, *, least: int = 2) -> Collection:
+def open_folders(root: str | Path, *, least: int = 2) -> Splits[Pictures]:
     """Read a tree of class folders, with or without train, val and test above them."""
     where = os.fsencode(root)
     try:
         top = look(where)
     except OSError as error:
+        check_handles(error)
         raise DataError(f"{shown(root)} cannot be listed: {error.strerror}; expected a folder") from error
     tree = _Tree(where)
     parts = _parts(shown(root), where, top)
@@ -189,14 +185,14 @@ def open_folders(root: str | Path, *, least: int = 2) -> Collection:
     if parts:
         rest = [os.fsdecode(name) for name in top.folders if name not in parts.values()]
         if rest:
-            tree.warnings.append(f"{plural(len(rest), 'folder')} beside train left out: {some(rest)}")
+            tree.warnings.append(f"{plural(len(rest), 'folder')} next to train left out: {some(rest)}")
     else:
         tree.add(b"", TRAIN)
     if not len(tree.names):
         raise DataError(_nothing(shown(root), where, top, parts.values()))
     if len(tree.classes) == 1 and least > 1 and not parts:
         _check_depth(shown(root), where, top)
-    return collect(tree.listed(), numbers=False, least=least)
+    return collect(tree.listing(), numbers=False, least=least)
 
 
 def _parts(root: str, where: bytes, top: Folder) -> dict[int, bytes]:
@@ -216,12 +212,12 @@ def _parts(root: str, where: bytes, top: Folder) -> dict[int, bytes]:
         return {}
     if len(found) == len(top.folders):
         return dict(sorted(found.items()))
-    # among others, "train" may be a class, like the one of CIFAR-100: it holds pictures, not classes
+    # among others, "train" may be a class, like the one of CIFAR-100: it holds images, not classes
     return dict(sorted(found.items())) if look(where + b"/" + found[TRAIN]).folders else {}
 
 
 def _nothing(root: str, where: bytes, top: Folder, parts: Iterable[bytes]) -> str:
-    """Say why not a single picture was found in class folders."""
+    """Say why no image was found in class folders."""
     for place, folder in [
         ("", top),
         *((os.fsdecode(part) + "/", look(where + b"/" + part)) for part in parts),
@@ -230,13 +226,13 @@ def _nothing(root: str, where: bytes, top: Folder, parts: Iterable[bytes]) -> st
             names = some([place + os.fsdecode(name) for name in folder.pictures])
             inside = f"{root}/{place[:-1]}" if place else root
             return (
-                f"{plural(len(folder.pictures), 'picture')} directly in {inside} ({names}); expected one "
+                f"{plural(len(folder.pictures), 'image')} directly in {inside} ({names}); expected one "
                 "folder for each class; move them into such, or write a manifest with path,label"
             )
     if not top.folders and not top.others:
-        return f"{root} is empty; expected a folder for each class with pictures in it"
+        return f"{root} is empty; expected a folder for each class with images in it"
     return (
-        f"{root} holds {plural(len(top.folders), 'folder')} and not one picture; expected a folder for each "
+        f"{root} holds {plural(len(top.folders), 'folder')} and not one image; expected a folder for each "
         "class with JPEG, PNG, WebP, BMP, GIF, TIFF or PPM files in it; check the path"
     )
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 from functools import partial
 
 from saccade.data.image.formats import shown
-from saccade.data.readers.listing import SPLITS, Collection, plural, some
+from saccade.data.pictures import Pictures
+from saccade.data.readers.listing import SPLITS, plural, some
 from saccade.data.readers.parquet import open_parquet
+from saccade.data.splits import Splits
 from saccade.errors import DataError, UsageError
 from saccade.hub.fetch import fetch
-from saccade.hub.names import read_name
+from saccade.hub.names import quote, read_name
 
 PREFIX = "hf:"
 PART = r"(?!\.)[^/\\:\x00-\x1f\x7f]+"
@@ -19,7 +21,7 @@ FILE = re.compile(rf"(?:{PART}/)*{PART}\.parquet")
 PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 CONVERTED = "refs/convert/parquet"
-"""The branch on which the hub keeps a Parquet copy that it makes of many data sets."""
+"""The branch on which the hub keeps a Parquet copy that it makes of many datasets."""
 
 
 def read_source(source: str) -> tuple[str, str, str]:
@@ -29,59 +31,57 @@ def read_source(source: str) -> tuple[str, str, str]:
     repo, folder = "/".join(parts[:2]), "/".join(parts[2:])
     if len(parts) > 2 and not FOLDER.fullmatch(folder):
         raise UsageError(
-            f"{shown(source[:100])} names no folder of a data set; expected hf:owner/name or "
+            f"{shown(source[:100])} names no folder of a dataset; expected hf:owner/name or "
             "hf:owner/name/folder@revision; give the folder as its page shows it"
         )
     repo, revision = read_name(f"{repo}{at}{revision}", kind="dataset")
     return repo, folder, revision
 
 
-def open_hub(source: str, *, least: int = 2) -> Collection:
-    """Fetch what is missing of a data set of the hub and open it; `told` says which commit it is."""
+def open_hub(source: str, *, least: int = 2) -> Splits[Pictures]:
+    """Fetch what is missing of a dataset from the hub and open it; its summary names the commit."""
     repo, folder, revision = read_source(source)
     chosen = partial(choose, folder=folder)
     snapshot = fetch(repo, revision=revision, kind="dataset", choose=chosen)
     found = open_parquet(snapshot / folder, least=least)
-    return replace(found, told=f"{shown(source)} at {snapshot.name[:8]}: {found.told}")
+    return replace(found, summary=f"{shown(source)} at {snapshot.name[:8]}: {found.summary}")
 
 
 def choose(names: Iterable[str], repo: str, folder: str = "") -> list[str]:
-    """Return the Parquet files of a data set, or of one folder of it; hidden ones do not count."""
+    """Return the Parquet files of a dataset, or of one folder of it; hidden ones do not count."""
     names, inside = sorted(names), f"{folder}/" if folder else ""
     files = [name for name in names if name.startswith(inside) and FILE.fullmatch(name)]
     if not files:
         raise DataError(_without(names, repo, folder))
     sets = sorted({_set_of(name.removeprefix(inside)) for name in files})
     if len(sets) > 1:
-        words = [word or "the top" for word in sets]
+        words = [quote(word, 40) or "the top" for word in sets]
         raise DataError(
-            f"{repo} holds {len(sets)} data sets side by side ({some(words)}); expected one; "
-            f"name its folder, for example {PREFIX}{repo}/{inside}{sets[-1]}"
+            f"{repo} holds {len(sets)} datasets side by side ({some(words)}); expected one; "
+            f"name its folder, for example {PREFIX}{repo}/{quote(inside + sets[-1], 120)}"
         )
     return files
 
 
 def _set_of(name: str) -> str:
-    """The folder that tells data sets of one repository apart: data/train/0.parquet is of `data`."""
+    """Return the folder that distinguishes datasets of one repository: data/train/0.parquet is of `data`."""
     *folders, _ = name.split("/")
     return "/".join(folders[:-1] if folders and folders[-1].lower() in SPLITS else folders)
 
 
 def _without(names: list[str], repo: str, folder: str) -> str:
-    """Say what is there in place of Parquet files, and what to do with it."""
+    """Say what is there instead of Parquet files, and what to do with it."""
     sets = sorted({_set_of(name) for name in names if FILE.fullmatch(name)})
     if sets:
-        there = f"it has them in {some([word or 'its top' for word in sets])}"
-        return f"{repo} has no Parquet files in {shown(folder)}; {there}; check the spelling"
+        there = f"it has them in {some([quote(word, 40) or 'its top' for word in sets])}"
+        return f"{repo} has no Parquet files in {quote(folder, 60)}; {there}; check the spelling"
     pictures = [name for name in names if name.lower().endswith(PICTURES)]
-    archives = [name for name in names if name.lower().endswith(ARCHIVES)]
-    found = (
-        f"but {plural(len(pictures), 'picture')} as files" if pictures else f"among its {len(names)} files"
-    )
+    archives = [quote(name, 40) for name in names if name.lower().endswith(ARCHIVES)]
+    found = f"but {plural(len(pictures), 'image')} as files" if pictures else f"among its {len(names)} files"
     found = f"but packed archives ({some(archives)})" if archives else found
     unpack = ", unpack them" if archives else ""
     return (
         f"{repo} holds no .parquet {found}; only Parquet is read from the hub; "
-        f"try {PREFIX}{repo}@{CONVERTED} (a copy that the hub makes of many data sets), or download it "
+        f"try {PREFIX}{repo}@{CONVERTED} (a copy that the hub makes of many datasets), or download it "
         f"(hf download {repo} --repo-type dataset){unpack} and give the folder"
     )

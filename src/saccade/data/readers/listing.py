@@ -1,8 +1,7 @@
-"""What a source of labelled pictures turned out to be: up to three splits, one list of classes."""
+"""What a source of labelled images turned out to be: up to three splits, one list of classes."""
 
 import os
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +11,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int8, Int32, Int64
 
-from saccade.data.image.formats import shown
-from saccade.data.pictures import Images, Store
-from saccade.errors import DataError
+from saccade.data.class_names import check_list, class_name, quote
+from saccade.data.image.formats import brief, shown
+from saccade.data.pictures import Pictures, Store
+from saccade.data.splits import Splits
+from saccade.errors import DataError, check_handles
 
 TRAIN, VAL, TEST = 0, 1, 2
 SPLITS = {
@@ -29,28 +30,8 @@ NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Collection:
-    """Labelled pictures in up to three splits that share one list of classes."""
-
-    train: Images
-    val: Images | None = None
-    test: Images | None = None
-    told: str
-    """One line for the person at the keyboard: what was found."""
-    warnings: tuple[str, ...] = ()
-    groups: Int64[np.ndarray, "n"] | None = None
-    """Of each training picture: pictures of one group (a patient, a scene) never part."""
-
-    @property
-    def splits(self) -> dict[str, Images]:
-        """The splits that are there, by name."""
-        found = {"train": self.train, "val": self.val, "test": self.test}
-        return {word: images for word, images in found.items() if images is not None}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Listed:
-    """All pictures of a source as its reader found them, before the classes are put in order."""
+class Listing:
+    """All images of a source as its reader found them, before the classes are put in order."""
 
     source: str
     """For messages, safe to print."""
@@ -63,36 +44,30 @@ class Listed:
     """TRAIN, VAL, TEST, or -1 for what is left out."""
     groups: Int64[np.ndarray, "n"] | None = None
     classes: tuple[str, ...] = ()
-    """The list of classes if the source states one: labels are then places in it, and `names` is not used."""
+    """The list of classes if the source has one: labels are then indices into it, and `names` is unused."""
     warnings: tuple[str, ...] = ()
 
 
 def some(names: Sequence[str]) -> str:
     """Name a few of many."""
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(shown(name) for name in names[:NAMED]) + more
+    whole = ", ".join(brief(name, 400) for name in names[:NAMED])
+    return (whole if len(whole) <= 400 else ", ".join(brief(name, 70) for name in names[:NAMED])) + more
 
 
 def plural(count: int, noun: str) -> str:
-    """Return "1 picture", "2,000 pictures", "3 classes"."""
+    """Return "1 image", "2,000 images", "3 classes"."""
     return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
-def class_name(raw: str | bytes) -> str:
-    """Return a name that fits on one line of a text file; the two ways to write é on a disk become one."""
-    text = raw.decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else raw
-    text = unicodedata.normalize("NFC", text)
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 def split_of(file: str) -> int | None:
-    """Return the split that a shard's name speaks of: train-00000-of-00002.parquet, imagenet_val_07.tar."""
+    """Return the split that a shard's name mentions: train-00000-of-00002.parquet, imagenet_val_07.tar."""
     found = {SPLITS[word] for word in re.split(r"[-_.]", file.lower()) if word in SPLITS}
     return found.pop() if len(found) == 1 else None
 
 
 def splits_of(files: Sequence[str]) -> list[int]:
-    """Return the split of each shard; without a word of training in any name, all are for training."""
+    """Return the split of each shard; if no name mentions training, all are for training."""
     found = []
     for file in files:
         folder, name = os.path.split(file)
@@ -108,7 +83,7 @@ def numbers_of(words: Sequence[str]) -> Int32[np.ndarray, "labels"] | None:
 
 
 def beside(source: str, folder: Path, words: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray | None]:
-    """Return the list of a classes.txt or labels.txt and each number's place in it, if labels are numbers."""
+    """Return the list of a classes.txt or labels.txt and each number's index in it, if labels are numbers."""
     numbers = numbers_of(words)
     file = next((folder / file for file in LISTS if (folder / file).is_file()), None)
     if numbers is None or file is None:
@@ -116,6 +91,7 @@ def beside(source: str, folder: Path, words: Sequence[str]) -> tuple[tuple[str, 
     try:
         lines = [line.strip() for line in file.read_text("utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
+        check_handles(error)
         raise DataError(f"{shown(file)} cannot be read ({error}); expected a class name a line") from error
     classes = tuple(class_name(line) for line in lines if line)
     if numbers.max() >= len(classes):
@@ -123,52 +99,60 @@ def beside(source: str, folder: Path, words: Sequence[str]) -> tuple[tuple[str, 
             f"{source} has the class {numbers.max()}, but {shown(file)} names {len(classes)} classes, "
             "counted from 0; complete the list or remove it"
         )
+    check_list(classes, shown(file))
     return classes, numbers
 
 
-def collect(listed: Listed, *, numbers: bool = True, least: int = 2) -> Collection:
-    """Put the classes in order, part the splits, and refuse what cannot be learnt from.
+def collect(listing: Listing, *, numbers: bool = True, least: int = 2) -> Splits[Pictures]:
+    """Sort the classes, form the splits, and refuse what cannot be trained on.
 
     Args:
         numbers: Whether labels that are all whole numbers are ordered as such (2 before 10), not as text.
-        least: The fewest classes that make sense; 1 to look at the pictures of a single one.
+        least: The fewest classes that make sense; 1 to look at the images of a single one.
     """
-    if not (listed.splits >= 0).any():
-        raise DataError(f"{listed.source} holds no pictures; expected some of at least two classes")
-    classes, place = _ordered(listed, numbers)
-    labels = place[listed.labels]
-    counts = np.stack([np.bincount(labels[listed.splits == s], minlength=len(classes)) for s in range(3)])
+    if not (listing.splits >= 0).any():
+        raise DataError(f"{listing.source} holds no images; expected some of at least two classes")
+    classes, place = _ordered(listing, numbers)
+    labels = place[listing.labels]
+    counts = np.stack([np.bincount(labels[listing.splits == s], minlength=len(classes)) for s in range(3)])
     if not counts[TRAIN].any():
         there = " and ".join(word for word, count in zip(WORDS, counts, strict=True) if count.any())
-        raise DataError(f"{listed.source} has pictures only for {there}; expected some to train on")
-    _check_agreement(listed.source, classes, counts)
+        raise DataError(f"{listing.source} has images only for {there}; expected some to train on")
+    _check_agreement(listing.source, classes, counts)
     if np.count_nonzero(counts.sum(0)) < least:
         [only] = np.flatnonzero(counts.sum(0))
         raise DataError(
-            f"{listed.source} has only one class, {shown(classes[only])}; expected two or more to tell "
-            "apart; add pictures of another, or give the place where all classes are"
+            f"{listing.source} has only one class, {brief(classes[only], 80)}; expected two or more; "
+            "add images of another, or give the folder that holds all classes"
         )
-    rows = [np.flatnonzero(listed.splits == split) for split in range(3)]
-    train, val, test = (Images(listed.store, r, labels[r], classes) for r in rows)
-    warnings = [*listed.warnings, *_odd_names(classes), *_missing(classes, counts)]
-    if listed.groups is not None:
-        warnings += _parted(listed.groups, rows)
-    return Collection(
+    return divide(listing, labels, classes, (*_odd_names(classes), *_missing(classes, counts)))
+
+
+def divide(
+    listing: Listing, targets: np.ndarray, classes: Sequence[str] = (), warnings: Sequence[str] = ()
+) -> Splits[Pictures]:
+    """Return the images in their splits, each with its target."""
+    rows = [np.flatnonzero(listing.splits == split) for split in range(3)]
+    groups = None if listing.groups is None else listing.groups[rows[TRAIN]]
+    train = Pictures(listing.store, rows[TRAIN], targets[rows[TRAIN]], classes, groups)
+    val, test = (Pictures(listing.store, r, targets[r], classes) for r in rows[VAL:])
+    shared = [] if listing.groups is None else _in_two_splits(listing.groups, rows)
+    return Splits(
         train=train,
         val=val if len(val) else None,
-        test=test if len(test) else None,
-        told=_told(listed.kind, len(classes), counts.sum(1)),
-        warnings=tuple(warnings),
-        groups=None if listed.groups is None else listed.groups[rows[TRAIN]],
+        tests={"test": test} if len(test) else {},
+        summary=_summary(listing.kind, len(classes), [len(r) for r in rows]),
+        warnings=(*listing.warnings, *warnings, *shared),
     )
 
 
-def _ordered(listed: Listed, numbers: bool) -> tuple[list[str], Int32[np.ndarray, "labels"]]:
-    """Return the classes and where each label has its place among them."""
-    if listed.classes:
-        return list(listed.classes), np.arange(len(listed.classes), dtype=np.int32)
-    found = numbers_of(listed.names) if numbers else None
-    names = listed.names if found is None else [str(number) for number in found]
+def _ordered(listing: Listing, numbers: bool) -> tuple[list[str], Int32[np.ndarray, "labels"]]:
+    """Return the classes, and the index of each label among them."""
+    if listing.classes:
+        check_list(listing.classes, listing.source)
+        return list(listing.classes), np.arange(len(listing.classes), dtype=np.int32)
+    found = numbers_of(listing.names) if numbers else None
+    names = listing.names if found is None else [str(number) for number in found]
     classes = sorted(set(names)) if found is None else sorted(set(names), key=int)
     places = {name: i for i, name in enumerate(classes)}
     return classes, np.array([places[name] for name in names], np.int32)
@@ -182,26 +166,22 @@ def _check_agreement(source: str, classes: list[str], counts: np.ndarray) -> Non
             known = [classes[i] for i in np.flatnonzero(counts[TRAIN])]
             near = get_close_matches(name, known, n=1)
             others = f" (and {len(strays) - 1:,} more such classes)" if len(strays) > 1 else ""
-            hint = f"did you mean {near[0]!r}?" if near else "add pictures of it to train, or leave it out"
+            hint = f"did you mean {quote(near[0])}?" if near else "add images of it to train, or leave it out"
             raise DataError(
-                f"class {name!r} of {source} is only in {WORDS[split]}, never in train{others}; {hint}"
+                f"class {quote(name)} of {source} is only in {WORDS[split]}, never in train{others}; {hint}"
             )
 
 
 def _odd_names(classes: list[str]) -> list[str]:
     alike: dict[str, list[str]] = defaultdict(list)
     for name in classes:
-        alike[" ".join(name.split()).casefold()].append(name)
-    warnings = [
-        f"classes {' and '.join(map(repr, names))} differ only in capital letters or spaces and are kept "
-        "apart; merge them if they mean the same"
+        alike[name.casefold()].append(name)
+    return [
+        f"classes {' and '.join(map(quote, names))} differ only in case and are kept apart; merge "
+        "them if they mean the same"
         for names in alike.values()
         if len(set(names)) > 1
     ]
-    padded = [repr(name) for name in classes if name != name.strip()]
-    if padded:
-        warnings.append(f"class names begin or end with a space: {some(padded)}; rename them")
-    return warnings
 
 
 def _missing(classes: list[str], counts: np.ndarray) -> list[str]:
@@ -209,13 +189,13 @@ def _missing(classes: list[str], counts: np.ndarray) -> list[str]:
     for split in (TRAIN, VAL, TEST):
         absent = np.flatnonzero(counts[split] == 0)
         if len(absent) and counts[split].any():
-            where = "the pictures" if split == TRAIN else WORDS[split]
+            where = "" if split == TRAIN else f" in {WORDS[split]}"
             names = some([classes[i] for i in absent])
-            warnings.append(f"{plural(len(absent), 'class')} without a picture in {where}: {names}")
+            warnings.append(f"{plural(len(absent), 'class')} without an image{where}: {names}")
     return warnings
 
 
-def _parted(groups: np.ndarray, rows: list[np.ndarray]) -> list[str]:
+def _in_two_splits(groups: np.ndarray, rows: list[np.ndarray]) -> list[str]:
     shared = {
         int(group)
         for a, b in ((TRAIN, VAL), (TRAIN, TEST), (VAL, TEST))
@@ -223,13 +203,14 @@ def _parted(groups: np.ndarray, rows: list[np.ndarray]) -> list[str]:
     }
     if not shared:
         return []
-    return [f"{plural(len(shared), 'group')} of pictures in more than one split; the scores will be too good"]
+    return [f"{plural(len(shared), 'group')} of images in more than one split; the scores will be too good"]
 
 
-def _told(kind: str, classes: int, counts: np.ndarray) -> str:
+def _summary(kind: str, classes: int, counts: Sequence[int]) -> str:
     parts = [f"{word} {count:,}" for word, count in zip(WORDS, counts, strict=True) if count]
     split = f" ({', '.join(parts)})" if len(parts) > 1 else ""
-    return f"{kind}: {plural(int(counts.sum()), 'picture')} of {plural(classes, 'class')}{split}"
+    of = f" of {plural(classes, 'class')}" if classes else ""
+    return f"{kind}: {plural(sum(counts), 'image')}{of}{split}"
 
 
 def nearest(path: str) -> str:

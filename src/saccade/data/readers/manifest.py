@@ -1,32 +1,36 @@
-"""Manifests: a CSV, TSV or JSONL file that names each picture and its class, relative to itself."""
+"""Manifests: a CSV, TSV or JSONL file with a path and a label, or any other target, for each image."""
 
 import csv
 import hashlib
 import io
 import json
+import math
 import os
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from saccade.data.image.formats import shown
-from saccade.data.pictures import Files, Packing
-from saccade.data.readers.listing import (
+from saccade.data.class_names import Classes, class_name, quote
+from saccade.data.image.formats import brief, shown
+from saccade.data.pictures import Files, Packing, Pictures, array_of
+from saccade.data.readers.listing import (  # fmt: skip
     SPLITS,
     TRAIN,
     WORDS,
-    Collection,
-    Listed,
+    Listing,
     beside,
-    class_name,
     collect,
+    divide,
     numbers_of,
     plural,
     some,
-)  # fmt: skip
-from saccade.errors import DataError
+)
+from saccade.data.splits import Splits
+from saccade.errors import DataError, check_handles
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")
 PATHS = ("path", "file_name", "filename", "file", "image", "filepath", "image_path")
@@ -37,14 +41,41 @@ GROUP = ("group", "group_id")
 EXPECTED = "expected a column path (or file_name, image) and one label (or class, target, category)"
 
 
+Row = tuple[int, Mapping[str, str], str]
+"""A line number, the cells by their columns, and the column with the label or target."""
+FindColumn = Callable[[str, list[str]], str]
+"""Finds that column, given the file's name for messages and its columns."""
+
+
+class _Values:
+    """The distinct targets of a table, numbered as `Classes` numbers names."""
+
+    def __init__(self, target: Callable[[str], Any]) -> None:
+        self.target, self.names, self.values = target, dict[str, int](), list[Any]()
+
+    def number(self, raw: str) -> int:
+        if raw not in self.names:
+            try:
+                value = self.target(raw)
+            except ValueError as error:
+                raise ValueError("expected a number" if self.target in (int, float) else error) from None
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError("expected a finite number")
+            self.names[raw] = len(self.values)
+            self.values.append(value)
+        return self.names[raw]
+
+    def warnings(self) -> list[str]:
+        return []
+
+
 class _Manifest:
     """The rows of one or more manifests of a folder, without an object for each."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, source: str, known: "Classes | _Values", find: "FindColumn") -> None:
+        self.folder, self.source, self.known, self.find = folder, source, known, find
         self.names, self.splits, self.lines = Packing(), array("b"), array("q")
         self.labels, self.groups = array("i"), array("q")
-        self.known: dict[str, int] = {}
         self.words: dict[int, str] = {}
         self.grouped = False
 
@@ -52,18 +83,26 @@ class _Manifest:
         """Read one file; a split column in it counts more than the file's own."""
         where = shown(path)
         prefix = os.path.relpath(path.parent, self.folder)
-        for line, row in _rows(path):
+        for line, row, column in _rows(path, self.find):
             at = f"line {line} of {where}"
-            file, label = _value(row, PATHS), _value(row, LABELS)
+            file, label = _value(row, PATHS), row[column].strip()
             if not file or not label:
-                lacks, columns = ("file name", PATHS) if not file else ("label", LABELS)
-                raise DataError(f"{at} has no {lacks}; expected one in the column {_column(row, columns)!r}")
+                lacks, empty = ("label", column) if file else ("file name", _column(row, PATHS))
+                raise DataError(f"{at} has no {lacks}; expected one in the column {empty!r}")
             if "\0" in file:
+                raise DataError(f"{at} has a file name with a zero byte in it; expected the path of an image")
+            try:
+                name = os.fsencode(file if prefix == "." else os.path.join(prefix, file))
+            except UnicodeEncodeError:
                 raise DataError(
-                    f"{at} has a file name with a zero byte in it; expected the path of a picture"
-                )
-            self.names.append(os.fsencode(file if prefix == "." else os.path.join(prefix, file)))
-            number = self.known.setdefault(class_name(label), len(self.known))
+                    f"{at} has a file name with a lone surrogate in it ({quote(file)}); expected the path of "
+                    "an image; write the name as valid Unicode"
+                ) from None
+            self.names.append(name)
+            try:
+                number = self.known.number(label)
+            except ValueError as error:
+                raise DataError(f"{at} has {quote(label)} in the column {column!r}; {error}") from error
             self.labels.append(number)
             self.splits.append(self._split(row, split, at))
             self.lines.append(line)
@@ -77,17 +116,16 @@ class _Manifest:
         if not word:
             return split
         if word.lower() not in SPLITS:
-            raise DataError(f"{at} has the split {word!r}; expected one of {', '.join(SPLITS)}")
+            raise DataError(f"{at} has the split {quote(word)}; expected one of {', '.join(SPLITS)}")
         return SPLITS[word.lower()]
 
     def _name(self, label: int, name: str, at: str) -> None:
         if name and self.words.setdefault(label, name) != name:
-            label_word = next(word for word, number in self.known.items() if number == label)
-            raise DataError(
-                f"{at} calls the class {label_word} {name!r}; expected {self.words[label]!r}, as further up"
-            )
+            word, before = list(self.known.names)[label][:80], quote(self.words[label])
+            raise DataError(f"{at} calls the class {word} {quote(name)}; expected {before}, as further up")
 
-    def listed(self, source: str) -> Listed:
+    def listing(self) -> Listing:
+        source = self.source
         labels, splits = np.array(self.labels, np.int32), np.array(self.splits, np.int8)
         files = Files(str(self.folder), self.names.packed())
         warnings = self._repeated(files, labels, splits, source)
@@ -95,26 +133,26 @@ class _Manifest:
         if lost and len(lost) == len(files):
             raise DataError(
                 f"not one of the {plural(len(lost), 'file')} of {source} is there (the first would be "
-                f"{shown(files.path(0))}); expected paths relative to the manifest; correct them or move it"
+                f"{brief(files.path(0))}); expected paths relative to the manifest; correct them or move it"
             )
         if lost:
             gone = some([os.fsdecode(files.name(row)) for row in lost])
             warnings.append(f"{plural(len(lost), 'file')} of {source} not there: {gone}")
         classes, places = self._classes(source)
-        return Listed(
+        return Listing(
             source=source,
             kind="manifest",
             store=files,
             labels=labels if places is None else places[labels],
-            names=list(self.known),
+            names=list(self.known.names),
             splits=splits,
             groups=np.array(self.groups, np.int64) if self.grouped else None,
             classes=classes,
-            warnings=tuple(warnings),
+            warnings=(*warnings, *self.known.warnings()),
         )
 
     def _repeated(self, files: Files, labels: np.ndarray, splits: np.ndarray, source: str) -> list[str]:
-        """Leave repetitions out; the same file under two labels is refused, in two splits it is told."""
+        """Drop repeated files; refuse one under two labels, and return notes on those in two splits."""
         digests = b"".join(
             hashlib.blake2b(os.fsencode(os.path.normpath(files.path(row))), digest_size=8).digest()
             for row in range(len(files))
@@ -123,10 +161,11 @@ class _Manifest:
         original = first[inverse]
         clash = np.flatnonzero(labels != labels[original])
         if len(clash):
-            words, row, other = list(self.known), int(clash[0]), int(original[clash[0]])
+            words, row, other = list(self.known.names), int(clash[0]), int(original[clash[0]])
+            one, two = quote(words[labels[other]]), quote(words[labels[row]])
             raise DataError(
-                f"{source} names {shown(os.fsdecode(files.name(row)))} twice, as {words[labels[other]]!r} "
-                f"(line {self.lines[other]}) and as {words[labels[row]]!r} (line {self.lines[row]}); "
+                f"{source} names {brief(os.fsdecode(files.name(row)))} twice, as {one} "
+                f"(line {self.lines[other]}) and as {two} (line {self.lines[row]}); "
                 "expected one label; remove one of the lines"
             )
         warnings = []
@@ -134,7 +173,7 @@ class _Manifest:
         if len(leaks):
             row = int(leaks[0])
             both = f"{WORDS[splits[original[row]]]} and {WORDS[splits[row]]}"
-            name = shown(os.fsdecode(files.name(row)))
+            name = brief(os.fsdecode(files.name(row)))
             warnings.append(f"{plural(len(leaks), 'file')} of {source} in two splits: {name} in {both}")
         again = (original != np.arange(len(labels))) & (splits == splits[original])
         if again.any():
@@ -143,8 +182,10 @@ class _Manifest:
         return warnings
 
     def _classes(self, source: str) -> tuple[tuple[str, ...], np.ndarray | None]:
-        """Give numbered classes their words, from a column or from a list beside the manifest."""
-        words = list(self.known)
+        """Give numbered classes their words, from a column or from a list next to the manifest."""
+        words = list(self.known.names)
+        if isinstance(self.known, _Values):
+            return (), None
         numbers = numbers_of(words)
         if numbers is None or not self.words:
             return beside(source, self.folder, words)
@@ -169,30 +210,36 @@ def _value(row: Mapping[str, str], known: Sequence[str]) -> str:
     return row.get(_column(row, known), "").strip()
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield line numbers and rows as {column: text}, with the columns in lower case."""
+def _rows(path: Path, find: FindColumn) -> Iterator[Row]:
+    """Return the rows of a manifest, with the names of the columns in lower case."""
     try:
+        if path.exists() and not path.is_file():  # reading a pipe would never end
+            raise DataError(f"{shown(path)} is not a regular file; expected a manifest")
         data = path.read_bytes()
     except OSError as error:
+        check_handles(error)
         raise DataError(f"{shown(path)} cannot be read: {error.strerror}; expected a manifest") from error
     try:
         if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # what a spreadsheet calls Unicode text
             text = data.decode("utf-16")
-        else:  # a file name may hold bytes that are no UTF-8
+        else:  # a file name may hold bytes that are not UTF-8
             text = data.decode("utf-8-sig", "surrogateescape")
     except UnicodeDecodeError as error:
-        raise DataError(f"{shown(path)} is no text; expected a manifest in UTF-8; save it again") from error
+        raise DataError(
+            f"{shown(path)} is not a text file; expected a manifest in UTF-8; save it again"
+        ) from error
     stream = io.StringIO(text, newline="")
-    return _objects(path, stream) if path.suffix.lower() in ENDINGS[2:] else _cells(path, stream)
+    read = _objects if path.suffix.lower() in ENDINGS[2:] else _cells
+    return read(path, stream, find)
 
 
-def _cells(path: Path, stream: io.StringIO) -> Iterator[tuple[int, Mapping[str, str]]]:
+def _cells(path: Path, stream: io.StringIO, find: FindColumn) -> Iterator[Row]:
     where, head = shown(path), stream.readline()
     stream.seek(0)
     reader = csv.reader(stream, delimiter=max("\t,;", key=head.count), strict=True)
     try:
         header = [column.strip().lower() for column in next(reader, [])]
-        _check_columns(where, header)
+        column = find(where, header)
         for row in reader:
             if not row:
                 continue
@@ -201,12 +248,12 @@ def _cells(path: Path, stream: io.StringIO) -> Iterator[tuple[int, Mapping[str, 
                     f"line {reader.line_num} of {where} has {plural(len(row), 'column')}; expected "
                     f"{len(header)}, as in the first line; put text with commas in it into double quotes"
                 )
-            yield reader.line_num, dict(zip(header, row, strict=True))
+            yield reader.line_num, dict(zip(header, row, strict=True)), column
     except csv.Error as error:
         raise DataError(f"line {reader.line_num} of {where} cannot be read as a table: {error}") from error
 
 
-def _objects(path: Path, stream: io.StringIO) -> Iterator[tuple[int, Mapping[str, str]]]:
+def _objects(path: Path, stream: io.StringIO, find: FindColumn) -> Iterator[Row]:
     where = shown(path)
     for number, line in enumerate(stream, 1):
         if not line.strip():
@@ -216,21 +263,36 @@ def _objects(path: Path, stream: io.StringIO) -> Iterator[tuple[int, Mapping[str
         except (ValueError, RecursionError) as error:
             raise DataError(f"line {number} of {where} is not JSON: {error}; expected one object") from error
         if not isinstance(found, dict):
-            raise DataError(f"line {number} of {where} is no JSON object; expected one with path and label")
+            raise DataError(
+                f"line {number} of {where} is not a JSON object; expected one with path and label"
+            )
         row = {
             name.lower(): str(value)
             for name, value in found.items()
             if isinstance(value, str | int | float) and not isinstance(value, bool)
         }
-        _check_columns(f"line {number} of {where}", list(row))
-        yield number, row
+        yield number, row, find(f"line {number} of {where}", list(row))
 
 
-def _check_columns(where: str, columns: list[str]) -> None:
-    for known in (PATHS, LABELS):
-        if not _column(dict.fromkeys(columns), known):
-            there = some(columns) if any(columns) else "nothing"
-            raise DataError(f"{where} has the columns {there}; {EXPECTED}; name them in the first line")
+def _label_column(where: str, columns: list[str]) -> str:
+    there = dict.fromkeys(columns)
+    return _check_columns(where, columns, _column(there, LABELS), EXPECTED)
+
+
+def _target_column(where: str, columns: list[str]) -> str:
+    """Return the column `target`, or the only one that is not known by its name."""
+    others = [name for name in columns if name not in (*PATHS, *NAMES, *SPLIT, *GROUP)]
+    found = "target" if "target" in columns else others[0] if len(others) == 1 else ""
+    return _check_columns(
+        where, columns, found, "expected a column path (or file_name, image) and one target"
+    )
+
+
+def _check_columns(where: str, columns: list[str], found: str, expected: str) -> str:
+    if not found or not _column(dict.fromkeys(columns), PATHS):
+        there = some(columns) if any(columns) else "nothing"
+        raise DataError(f"{where} has the columns {there}; {expected}; name them in the first line")
+    return found
 
 
 def find(folder: Path) -> dict[Path, int]:
@@ -250,17 +312,36 @@ def find(folder: Path) -> dict[Path, int]:
     return {}
 
 
-def open_manifest(source: str | Path, *, least: int = 2) -> Collection:
-    """Read a manifest, or the manifests of a folder, into a collection; pictures may lie anywhere."""
+def open_manifest(source: str | Path, *, least: int = 2) -> Splits[Pictures]:
+    """Read a manifest, or the manifests of a folder, into a collection; images may be anywhere."""
     path = Path(source)
     files = find(path) if path.is_dir() else {path: TRAIN}
     if not files:
         raise DataError(
             f"{shown(path)} holds no manifest; expected metadata.csv, metadata.jsonl or train.csv"
         )
-    manifest = _Manifest(path if path.is_dir() else path.parent)
+    folder = path if path.is_dir() else path.parent
+    manifest = _Manifest(folder, shown(path), Classes(shown(path)), _label_column)
     for file, split in files.items():
         manifest.add(file, split)
     if not len(manifest.names):
-        raise DataError(f"{shown(path)} names no picture at all; {EXPECTED} and a line for each picture")
-    return collect(manifest.listed(shown(path)), least=least)
+        raise DataError(f"{shown(path)} names no image at all; {EXPECTED} and a line for each image")
+    return collect(manifest.listing(), least=least)
+
+
+def read_table(path: str | Path, target: Callable[[str], Any] = float) -> Splits[Pictures]:
+    """Read a table of images with any target, in the column `target` or in the only unknown column.
+
+    Args:
+        target: Reads the text of a cell, and raises ValueError with what it expects.
+    """
+    path = Path(path)
+    values = _Values(target)
+    table = _Manifest(path.parent, shown(path), values, _target_column)
+    table.add(path, TRAIN)
+    if not len(table.names):
+        raise DataError(f"{shown(path)} names no image at all; expected a line for each image")
+    listing = table.listing()
+    if not (listing.splits == TRAIN).any():
+        raise DataError(f"{shown(path)} has no images to train on; expected some in the split train")
+    return divide(replace(listing, kind="table"), array_of(values.values)[listing.labels])

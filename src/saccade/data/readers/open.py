@@ -1,13 +1,15 @@
-"""Any source of labelled pictures, recognised for what it is: folders, manifest, shards, Parquet, the hub."""
+"""Open any source of labelled images, recognised by content: folders, manifest, shards, Parquet, the hub."""
 
 import glob
 import os
 from pathlib import Path
 
-from saccade.data.image.formats import shown
+from saccade.data.image.formats import brief, shown
+from saccade.data.pictures import Pictures
 from saccade.data.readers import folders, hub, manifest, parquet, shards
-from saccade.data.readers.listing import SPLITS, Collection, nearest
-from saccade.errors import DataError, UsageError, check_word
+from saccade.data.readers.listing import SPLITS, nearest
+from saccade.data.splits import Splits
+from saccade.errors import DataError, UsageError, check_handles, check_word
 
 OPENERS = {
     "folders": folders.open_folders,
@@ -20,29 +22,42 @@ EXPECTED = "expected a folder of class folders, a manifest (.csv, .tsv, .jsonl),
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar", ".gz")
 
 
-def open_images(source: str | Path, kind: str = "auto", *, least: int = 2) -> Collection:
-    """Open labelled pictures of any kind; `told` states in one line what they were taken for.
+def open_images(source: str | Path, kind: str = "auto", *, least: int = 2) -> Splits[Pictures]:
+    """Open labelled images of any kind; their `summary` says in one line what they were read as.
 
     Args:
         kind: One of KINDS; "auto" decides by what is there.
-        least: The fewest classes that make sense; 1 to look at the pictures of a single one.
+        least: The fewest classes that make sense; 1 to look at the images of a single one.
     """
     check_word("the format", kind, KINDS)
     text = os.fspath(source)
     if text.startswith(hub.PREFIX):
         if kind not in ("auto", "parquet"):
             raise UsageError(
-                f"{shown(text)} is a data set of the hub, of which only Parquet is read, not {kind}; "
+                f"{shown(text)} is a dataset on the hub, where only Parquet is read, not {kind}; "
                 "leave out --format"
             )
         return hub.open_hub(text, least=least)
+    _check_path(text)
     return OPENERS[detect(source) if kind == "auto" else kind](source, least=least)
 
 
+def _check_path(text: str) -> None:
+    """Refuse what cannot be a path: a name that is too long, a lone surrogate, a link to itself."""
+    try:
+        os.stat(text)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, ValueError) as error:
+        check_handles(error)
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{brief(text)} cannot be opened: {reason}; {EXPECTED}; check the path") from error
+
+
 def detect(source: str | Path) -> str:
-    """Return the kind of a source by its name and, for a folder, by what lies in it."""
+    """Return the kind of a source by its name and, for a folder, by its content."""
     text = os.fspath(source)
-    path, name = Path(text), shown(text)
+    path, name = Path(text), brief(text)
     if path.is_dir():
         return _detect_folder(path)
     ending = path.suffix.lower()
@@ -72,6 +87,7 @@ def _detect_folder(path: Path) -> str:
         with os.scandir(path) as entries:
             names = {entry.name for entry in entries if not entry.name.startswith(".")}
     except OSError as error:
+        check_handles(error)
         raise DataError(f"{shown(path)} cannot be listed: {error.strerror}; {EXPECTED}") from error
     if names & {"dataset_dict.json", "dataset_info.json"} and names & {"state.json", "dataset_dict.json"}:
         raise DataError(

@@ -5,24 +5,20 @@ import json
 import os
 import re
 from array import array
+from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
 
-from saccade.data.image.formats import BYTES, shown
-from saccade.data.pictures import Packed, Packing
-from saccade.data.readers.listing import (
-    Collection,
-    Listed,
-    beside,
-    class_name,
-    collect,
-    plural,
-    some,
-    splits_of,
-)
-from saccade.data.readers.tar import Member, members
-from saccade.errors import DataError
+from saccade.data.class_names import Classes
+from saccade.data.image.formats import BYTES, brief, shown
+from saccade.data.pictures import Packed, Packing, Pictures
+from saccade.data.readers.listing import Listing, beside, collect, plural, some, splits_of
+from saccade.data.readers.tar import TarMember, members
+from saccade.data.splits import Splits
+from saccade.errors import DataError, check_handles
+from saccade.files.digest import sample_digest
 
 PICTURES = frozenset(
     b"jpg jpeg jpe jfif mpo png apng webp gif bmp dib tif tiff ppm pgm pbm pnm heic avif jxl jp2".split()
@@ -30,12 +26,12 @@ PICTURES = frozenset(
 LABELS = (b"cls", b"json", b"txt")
 KEYS = ("label", "cls", "class", "target", "category")
 TEXT = 1_000_000
-RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+RANGE = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}", re.ASCII)
 MOST = 100_000
 
 
 class Shards:
-    """Pictures inside of tars, found by shard, offset and size."""
+    """Images inside tars, found by shard, offset and size."""
 
     def __init__(
         self, paths: list[str], names: Packed, shard: np.ndarray, offset: np.ndarray, length: np.ndarray
@@ -62,6 +58,7 @@ class Shards:
             finally:
                 os.close(descriptor)
         except OSError as error:
+            check_handles(error)
             raise DataError(f"{what} cannot be read: {error.strerror}; bring the shard back") from error
         if len(data) != size:
             raise DataError(f"{what} is cut short: the shard became smaller; bring it back as it was")
@@ -70,6 +67,9 @@ class Shards:
     def size(self, row: int) -> int:
         return int(self.length[row])
 
+    def digest(self, row: int) -> bytes:
+        return sample_digest(self.paths[self.shard[row]], int(self.offset[row]), int(self.length[row]))
+
 
 def expand(pattern: str) -> list[str]:
     """Return the paths of "shard-{000..127}.tar" in order; several ranges multiply."""
@@ -77,18 +77,33 @@ def expand(pattern: str) -> list[str]:
     if match is None:
         return [pattern]
     low, high, width = int(match[1]), int(match[2]), len(match[1])
-    if not low <= high < low + MOST:
+    if low > high:
         raise DataError(f"{shown(pattern)} counts from {low} to {high}; expected a range that goes up")
+    tails = expand(pattern[match.end() :])
+    if (high + 1 - low) * len(tails) > MOST:
+        raise DataError(f"{brief(pattern)} stands for more than {MOST:,} shards; give a folder or a glob")
     heads = (f"{pattern[: match.start()]}{number:0{width}}" for number in range(low, high + 1))
-    return [head + tail for head in heads for tail in expand(pattern[match.end() :])]
+    return [head + tail for head in heads for tail in tails]
+
+
+def _below(root: str, ending: str) -> Iterator[str]:
+    """Yield the files in a folder and its subfolders; visit each once, even if several links lead there."""
+    seen: set[tuple[int, int]] = set()
+    for folder, folders, names in os.walk(root, followlinks=True):
+        found = os.stat(folder)
+        if (found.st_dev, found.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((found.st_dev, found.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (os.path.join(folder, name) for name in names if fnmatch(name, f"[!.]*{ending}"))
 
 
 def find(source: str | Path, ending: str) -> list[str]:
     """Return the files of a brace pattern, a glob, a folder (and its folders), or the one that is meant."""
     text = os.fspath(source)
     if os.path.isdir(text):
-        inside = os.path.join(glob.escape(text), "**", f"*{ending}")
-        found = sorted(glob.glob(inside, recursive=True), key=os.fsencode)
+        found = sorted(_below(text, ending), key=os.fsencode)
     elif RANGE.search(text):
         found = expand(text)
     elif os.path.exists(text) or not glob.has_magic(text):
@@ -97,12 +112,10 @@ def find(source: str | Path, ending: str) -> list[str]:
         found = sorted(glob.glob(text, recursive=True), key=os.fsencode)
     lost = [path for path in found if not os.path.isfile(path)]
     if lost:
-        raise DataError(
-            f"{plural(len(lost), 'shard')} of {shown(text)} not there: {some(lost)}; bring them back"
-        )
+        raise DataError(f"{plural(len(lost), 'shard')} of {brief(text)} missing: {some(lost)}; restore them")
     if not found:
         raise DataError(
-            f"no file matches {shown(text)}; expected shards that end in {ending}; check the pattern"
+            f"no file matches {brief(text)}; expected shards that end in {ending}; check the pattern"
         )
     return found
 
@@ -110,14 +123,14 @@ def find(source: str | Path, ending: str) -> list[str]:
 class _Reading:
     """The samples of all shards while they are scanned."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
         self.names, self.shard, self.splits = Packing(), array("i"), array("b")
         self.offset, self.length, self.labels = array("q"), array("q"), array("i")
-        self.known: dict[str, int] = {}
+        self.known = Classes(source)
         self.unlabelled: list[str] = []
 
     def add(self, path: str, shard: int, split: int) -> None:
-        samples: dict[bytes, dict[bytes, Member]] = {}
+        samples: dict[bytes, dict[bytes, TarMember]] = {}
         for member in members(path):
             folder, slash, base = member.name.rpartition(b"/")
             stem, dot, ending = base.partition(b".")
@@ -141,11 +154,11 @@ class _Reading:
                 self.splits.append(split)
                 self.offset.append(picture.offset)
                 self.length.append(picture.size)
-                self.labels.append(self.known.setdefault(class_name(label), len(self.known)))
+                self.labels.append(self.known.number(label))
 
     @staticmethod
-    def _label(descriptor: int, member: Member | None) -> str:
-        """Read a label out of a .cls, .json or .txt; what makes no sense is no label."""
+    def _label(descriptor: int, member: TarMember | None) -> str:
+        """Read the label in a .cls, .json or .txt; "" if there is none."""
         if member is None or member.size > TEXT:
             return ""
         data = os.pread(descriptor, member.size, member.offset)
@@ -164,32 +177,32 @@ def _last(ending: bytes) -> bytes:
     return ending.rpartition(b".")[2]
 
 
-def open_shards(source: str | Path, *, least: int = 2) -> Collection:
+def open_shards(source: str | Path, *, least: int = 2) -> Splits[Pictures]:
     """Read the headers of WebDataset shards into a collection: a pattern, a glob, a folder or one tar."""
     paths = find(source, ".tar")
-    reading = _Reading()
+    where, reading = shown(source), _Reading(shown(source))
     for shard, (path, split) in enumerate(zip(paths, splits_of(paths), strict=True)):
         reading.add(path, shard, split)
-    where, lost = shown(source), reading.unlabelled
+    lost = reading.unlabelled
     if not len(reading.names):
         raise DataError(
-            f"{where} holds {plural(len(lost), 'picture')} and not one with a label; expected key.jpg with "
-            'key.cls, key.txt or key.json ({"label": ...}) beside it in the tar'
+            f"{where} holds {plural(len(lost), 'image')} and not one with a label; expected key.jpg with "
+            'key.cls, key.txt or key.json ({"label": ...}) next to it in the tar'
         )
-    warnings = [f"{plural(len(lost), 'picture')} without a label left out: {some(lost)}"] if lost else []
+    warnings = [f"{plural(len(lost), 'image')} without a label left out: {some(lost)}"] if lost else []
     labels = np.array(reading.labels, np.int32)
-    classes, places = beside(where, Path(paths[0]).parent, list(reading.known))
+    classes, places = beside(where, Path(paths[0]).parent, list(reading.known.names))
     columns = (np.array(reading.shard, np.int32), np.array(reading.offset), np.array(reading.length))
     return collect(
-        Listed(
+        Listing(
             source=where,
             kind=f"WebDataset, {plural(len(paths), 'shard')}",
             store=Shards(paths, reading.names.packed(), *columns),
             labels=labels if places is None else places[labels],
-            names=list(reading.known),
+            names=list(reading.known.names),
             splits=np.array(reading.splits, np.int8),
             classes=classes,
-            warnings=tuple(warnings),
+            warnings=(*warnings, *reading.known.warnings()),
         ),
         least=least,
     )

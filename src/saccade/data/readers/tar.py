@@ -1,4 +1,4 @@
-"""Where the members of an uncompressed tar lie, from its headers alone; nothing is ever extracted.
+"""Find the members of an uncompressed tar from its headers alone; nothing is ever extracted.
 
 POSIX.1-1988 ustar, the long names of GNU tar and the extended headers of POSIX.1-2001 (pax).
 """
@@ -9,38 +9,42 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from saccade.data.image.formats import shown
-from saccade.errors import DataError
+from saccade.errors import DataError, check_handles
 
 BLOCK = 512
 LONG = 1_000_000
-"""More than any honest name or extended header takes."""
+"""More than any real name or extended header takes."""
 PACKED = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz"), (b"\x28\xb5\x2f\xfd", "zstd"))
 REGULAR = b"0\07"
+OCTAL = rb"\s*[0-7]*\s*(\0|$)"
+RECORD = re.compile(rb"(\d{1,7}) ([^=]{1,1000})=")
 
 
-class Member(NamedTuple):
-    """A regular file inside of a tar; the name is only a name and leads nowhere."""
+class TarMember(NamedTuple):
+    """A regular file inside a tar; the name is only a name and leads nowhere."""
 
     name: bytes
     offset: int
     size: int
 
 
-def members(path: str) -> Iterator[Member]:
-    """Yield the regular files of a tar in their order; a damaged one is refused with the place."""
+def members(path: str) -> Iterator[TarMember]:
+    """Yield the regular files of a tar in order; refuse a damaged one, naming the byte."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
+        check_handles(error)
         raise DataError(f"{shown(path)} cannot be read: {error.strerror}; expected a tar archive") from error
     try:
         yield from _scan(shown(path), descriptor, os.fstat(descriptor).st_size)
     except OSError as error:
+        check_handles(error)
         raise DataError(f"{shown(path)} cannot be read: {error.strerror}; expected a tar archive") from error
     finally:
         os.close(descriptor)
 
 
-def _scan(where: str, descriptor: int, total: int) -> Iterator[Member]:
+def _scan(where: str, descriptor: int, total: int) -> Iterator[TarMember]:
     start, name, size = 0, b"", -1
     while start + BLOCK <= total:
         block = os.pread(descriptor, BLOCK, start)
@@ -64,10 +68,10 @@ def _scan(where: str, descriptor: int, total: int) -> Iterator[Member]:
             elif kind == b"x":
                 fields = _extended(text)
                 name = fields.get(b"path", name)
-                size = int(fields[b"size"]) if fields.get(b"size", b"").isdigit() else size
+                size = _size(where, fields, start)
         else:
             if kind in REGULAR:
-                yield Member(name or _name(block), body, length)
+                yield TarMember(name or _name(block), body, length)
             name, size = b"", -1
         start = end
     if start != total or total == 0:
@@ -76,7 +80,7 @@ def _scan(where: str, descriptor: int, total: int) -> Iterator[Member]:
 
 def _check(where: str, block: bytes, start: int) -> None:
     """Compare a header with its checksum, which some old programs took over signed bytes."""
-    stored = _number(where, block[148:156], start)
+    stored = _number(where, block[148:156], start) if start or re.match(OCTAL, block[148:156]) else -1
     plain = sum(block) - sum(block[148:156]) + 8 * 32
     if stored == plain or stored == plain - 256 * sum(byte > 127 for byte in block[:148] + block[156:]):
         return
@@ -98,10 +102,21 @@ def _number(where: str, field: bytes, start: int) -> int:
         return int.from_bytes(field[1:], "big")
     text = field.split(b"\0", 1)[0].strip()
     if not re.fullmatch(rb"[0-7]*", text):
-        if start == 0:
-            return -1  # no tar at all: the checksum will say so
         raise DataError(f"{where} is damaged: no number in the header at byte {start:,}; copy it again")
     return int(text or b"0", 8)
+
+
+def _size(where: str, fields: dict[bytes, bytes], start: int) -> int:
+    """Return the size in a pax header, or -1 if there is none; no real file needs more than 19 digits."""
+    text = fields.get(b"size")
+    if text is None:
+        return -1
+    if not re.fullmatch(rb"\d{1,19}", text):
+        raise DataError(
+            f"{where} is damaged: the header at byte {start:,} gives a size of {len(text):,} characters that "
+            "is not a number of bytes; copy it again"
+        )
+    return int(text)
 
 
 def _name(block: bytes) -> bytes:
@@ -113,10 +128,11 @@ def _name(block: bytes) -> bytes:
 def _extended(text: bytes) -> dict[bytes, bytes]:
     """Read pax records, "length key=value"; nonsense in them ends the reading, not the program."""
     fields: dict[bytes, bytes] = {}
-    while match := re.match(rb"(\d{1,7}) ([^=]+)=", text):
-        end = int(match[1])
+    start = 0
+    while match := RECORD.match(text, start):
+        end = start + int(match[1])
         if not match.end() < end <= len(text):
             break
         fields[match[2]] = text[match.end() : end - 1]
-        text = text[end:]
+        start = end
     return fields

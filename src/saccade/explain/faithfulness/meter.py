@@ -1,17 +1,17 @@
-"""The truth meter: whether a map tells where the reasons for an answer are, or only looks as if it did.
+"""The faithfulness meter: whether a map shows where the evidence for an answer is, or only seems to.
 
-A map is scored by taking the picture apart in its order (explain/perturb.py); what it reaches is compared
-with two controls that always run (explain/chance.py): random maps of the same picture, rough and smooth, and
-the map that the same method makes of a model with randomised weights. A map is better than random only if
+A map is scored by perturbing the image in its order (perturbation.py) and compared with two controls that
+always run (controls.py): random maps of the same image, rough and smooth, and the map that the same method
+makes of a model with randomised weights. A map is better than random only if
 
-1. there is something to explain: the picture raises the odds of the target above those of the blurred picture
-   at least e-fold, and more than it does for the own answer of any of 19 models with randomised weights (of a
-   set: the mean over pictures). So 95 % of models with random weights are told to have no reasons, whatever
-   the method, as the weights of the model itself and of the 19 might then change places;
-2. at most 5 % of random maps score as well (of a set: 5 % of draws of one random map for each picture);
+1. there is something to explain: the image raises the odds of the target at least e-fold over the blurred
+   image, and more than it raises those of the predicted class of any of 19 models with randomised weights (of
+   a set: the mean over images). If the model's own weights were random too, it would be exchangeable with the
+   19 and come first in 1 of 20 cases; so 95 % of random models are refused, whatever the method;
+2. at most 5 % of random maps score as well (of a set: 5 % of draws of one random map per image);
 3. the map of the randomised weights scores lower.
 
-Shapes: n pictures, m random maps of each.
+Shapes: n images, m random maps of each, k randomised models.
 """
 
 from collections.abc import Mapping
@@ -24,52 +24,58 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from saccade.errors import ModelError, UsageError, check_number
-from saccade.explain.ask import Function, Maps, Target
-from saccade.explain.faithfulness.controls import random_maps, randomised
-from saccade.explain.faithfulness.perturbation import Curves, cells_of, curves, dependence, fitted
+from saccade.explain.faithfulness.controls import random_maps, randomise
+from saccade.explain.faithfulness.perturbation import (
+    Curves,
+    cell_grid,
+    dependence,
+    perturbation_curves,
+    resize_maps,
+)
+from saccade.explain.target import Maps, MethodFunction, Target
 from saccade.models.build import Vision
 from saccade.nn.patch import Image
 from saccade.wording import number
 
 LEVEL = 0.05
-"""How often a map that knows nothing may be called better than random."""
+"""How often an uninformative map may be called better than random."""
 DRAWS = 40
-"""Random maps for one picture: enough that one lucky draw does not decide."""
+"""Random maps for one image: enough that one lucky draw does not decide."""
 COPIES = 19
-"""Models with randomised weights whose dependence on the picture must be lower."""
+"""Models with randomised weights whose dependence on the image must be lower: 1 / (19 + 1) is `LEVEL`."""
 EVIDENCE = 1.0
-"""The least logarithm of the odds that a picture must add for its target."""
+"""Least log-odds that an image must add to its target."""
 RESAMPLES = 1999
 BETTER, UNINFORMATIVE = "better than random", "uninformative"
 
-Scores = Float[np.ndarray, "n"]
+_Gains = Float[np.ndarray, "n"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Score:
-    """What taking pictures apart by a map showed; a mean over maps or pictures where there are several."""
+class Faithfulness:
+    """Perturbation scores of a map; means where there are several maps or images."""
 
     deletion: float
-    """Area under the target's probability while the most important cells go first; low is good."""
+    """Area under the target's probability as the most important cells are deleted; low is good."""
     insertion: float
-    """The same while they come first; high is good."""
+    """The same as they are inserted; high is good."""
     positive: float
-    """Share of the stages in which the target stays the answer, the most important gone; low is good."""
+    """Share of stages in which the target is still predicted, most important deleted first; low is good."""
     negative: float
-    """The same, the least important gone; high is good."""
+    """The same, least important first; high is good."""
     gain: float
-    """Insertion less deletion, the one number by which maps are compared; a random map's is about 0."""
+    """Insertion minus deletion, the number by which maps are compared; about 0 for a random map."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Whether a map, or a method on a set of pictures, is better than random, and why one says so."""
+    """Whether a map, or a method on a set of images, is better than random, and why."""
 
     word: str
     """`BETTER` or `UNINFORMATIVE`."""
     reason: str
     p: float
-    """The share of random maps, or of draws of them, that do as well."""
+    """Share of random maps, or of draws of them, that score as well."""
 
     @property
     def better(self) -> bool:
@@ -80,81 +86,83 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
-    """Curves of some pictures: each method's maps, its maps on randomised weights, and the random maps."""
+class Measurement:
+    """Curves of some images; columns: the maps of each method, the same on random weights, random maps."""
 
     names: tuple[str, ...]
     curves: Curves
     maps: dict[str, Maps]
     drawn: Float[Tensor, "b m r c"]
     others: Float[np.ndarray, "n k"]
-    """How much the answers of models with randomised weights depend on each picture."""
+    """How much the predictions of randomised models depend on each image."""
 
-    def score(self, name: str) -> Score:
-        """Mean over pictures."""
+    def score(self, name: str) -> Faithfulness:
+        """Return the mean over images."""
         return _score(self.curves, [self.names.index(name)])
 
-    def control(self) -> Score:
-        """Mean over pictures and random maps."""
+    def control(self) -> Faithfulness:
+        """Return the mean over images and random maps."""
         return _score(self.curves, list(range(2 * len(self.names), self.curves.deletion.shape[1])))
 
-    def gains(self, name: str) -> tuple[Scores, Float[np.ndarray, "n m"], Scores]:
-        """Of each picture: the map's gain, those of its random maps, and that of the randomised weights."""
+    def gains(self, name: str) -> tuple[_Gains, Float[np.ndarray, "n m"], _Gains]:
+        """Return for each image the gain of its map, of its random maps, and of the map on random weights."""
         gain = (self.curves.insertion - self.curves.deletion).numpy()
-        place, many = self.names.index(name), len(self.names)
-        return gain[:, place], gain[:, 2 * many :], gain[:, many + place]
+        column, methods = self.names.index(name), len(self.names)
+        return gain[:, column], gain[:, 2 * methods :], gain[:, methods + column]
 
     def verdict(self, name: str) -> Verdict:
-        """Of the method on all these pictures together."""
+        """Return the verdict on a method over all images together."""
         return verdict(*self.gains(name), self.curves.evidence.numpy(), self.others)
 
     def verdicts(self, name: str) -> list[Verdict]:
-        """Of each picture by itself."""
+        """Return the verdict on each image by itself."""
         parts = (*self.gains(name), self.curves.evidence.numpy(), self.others)
         return [verdict(*(part[i : i + 1] for part in parts)) for i in range(parts[0].shape[0])]
 
 
-def _score(found: Curves, columns: list[int]) -> Score:
+def _score(found: Curves, columns: list[int]) -> Faithfulness:
     names = ("deletion", "insertion", "positive", "negative")
     means = {name: float(getattr(found, name)[:, columns].double().mean()) for name in names}
-    return Score(**means, gain=means["insertion"] - means["deletion"])
+    return Faithfulness(**means, gain=means["insertion"] - means["deletion"])
 
 
 def verdict(
-    own: Scores,
+    own: _Gains,
     drawn: Float[np.ndarray, "n m"],
-    shuffled: Scores,
-    evidence: Scores,
+    shuffled: _Gains,
+    evidence: _Gains,
     others: Float[np.ndarray, "n k"],
 ) -> Verdict:
-    """Compare gains with those of the controls, picture by picture (module docstring)."""
-    p = chance(own, drawn)
+    """Compare gains with those of the controls (see the module docstring)."""
+    p = p_value(own, drawn)
     few = own.shape[0] == 1
     as_well = (
-        f"{int((drawn >= own[:, None]).sum())} of {drawn.shape[1]} random maps do as well"
+        f"{int((drawn >= own[:, None]).sum())} of {drawn.shape[1]} random maps score as well"
         if few
-        else f"random maps do as well in {round(p * (RESAMPLES + 1)) - 1:,} of {RESAMPLES:,} draws"
+        else f"random maps score as well in {round(p * (RESAMPLES + 1)) - 1:,} of {RESAMPLES:,} draws"
     )
-    if why := _without_reasons(float(evidence.mean()), others.mean(0)):
+    if why := _nothing_to_explain(float(evidence.mean()), others.mean(0)):
         return Verdict(word=UNINFORMATIVE, reason=why, p=p)
     if p > LEVEL:
         return Verdict(word=UNINFORMATIVE, reason=f"not better than random, {as_well}", p=p)
     if own.mean() <= shuffled.mean():
-        return Verdict(word=UNINFORMATIVE, reason="with randomised weights the same method does as well", p=p)
+        return Verdict(
+            word=UNINFORMATIVE, reason="the same method scores as well with randomised weights", p=p
+        )
     return Verdict(word=BETTER, reason=as_well, p=p)
 
 
-def _without_reasons(evidence: float, others: Float[np.ndarray, "k"]) -> str:
-    """Why there is nothing to explain; nothing if there is."""
+def _nothing_to_explain(evidence: float, others: Float[np.ndarray, "k"]) -> str:
+    """Say why there is nothing to explain; return "" if there is."""
     if evidence < EVIDENCE:
         return (
-            f"the answer hardly depends on the picture, the odds are {_times(evidence)} those of the blurred "
-            f"picture where {_times(EVIDENCE)} or more were expected"
+            f"the answer hardly depends on the image, the odds are {_times(evidence)} those of the blurred "
+            f"image; {_times(EVIDENCE)} or more were expected"
         )
     as_much = int(np.sum(others >= evidence))
     if as_much:
         return (
-            "the answer depends on the picture no more than at random, "
+            "the answer depends on the image no more than at random, "
             f"{as_much} of {others.shape[0]} models with randomised weights depend on it as much"
         )
     return ""
@@ -164,11 +172,11 @@ def _times(evidence: float) -> str:
     return f"{number(float(np.exp(evidence)))} times"
 
 
-def chance(own: Scores, drawn: Float[np.ndarray, "n m"]) -> float:
-    """The share of draws, one random map for each picture, whose mean gain is as high; never quite 0.
+def p_value(own: _Gains, drawn: Float[np.ndarray, "n m"]) -> float:
+    """Return the share of draws, one random map per image, whose mean gain is as high; never quite 0.
 
-    One picture: its random maps themselves. More: 1,999 draws, always the same ones. The map itself counts as
-    one draw more, which makes the test exact (Phipson and Smyth 2010).
+    For one image the draws are its random maps; for more, 1,999 draws from a fixed seed. The map itself
+    counts as one more draw, which makes the test exact (Phipson and Smyth 2010).
     """
     n, m = drawn.shape
     if n == 1:
@@ -179,9 +187,9 @@ def chance(own: Scores, drawn: Float[np.ndarray, "n m"]) -> float:
     return float((1 + np.sum(means >= own.mean())) / (1 + means.shape[0]))
 
 
-def dependences(module: Vision, image: Image, seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """How much the answers of models with randomised weights depend on each picture."""
-    found = [dependence(randomised(module, seed + i), image) for i in range(COPIES)]
+def random_dependences(module: Vision, image: Image, seed: int = 0) -> Float[np.ndarray, "n k"]:
+    """How much the predictions of randomised models depend on each image."""
+    found = [dependence(randomise(module, seed + i), image) for i in range(COPIES)]
     return torch.stack(found, 1).numpy()
 
 
@@ -189,61 +197,65 @@ def measure(
     module: Vision,
     image: Image,
     target: Target,
-    methods: Mapping[str, Function],
+    methods: Mapping[str, MethodFunction],
     draws: int = DRAWS,
     seed: int = 0,
     others: Float[np.ndarray, "n k"] | None = None,
-) -> Measured:
-    """Score the maps of each method beside both controls: 18 forward passes for each map.
+) -> Measurement:
+    """Score the maps of each method and both controls: 18 forward passes per map.
 
     Args:
-        draws: random maps of each picture; a verdict on a single picture needs at least 19.
+        draws: random maps per image; a verdict on a single image needs at least 19.
         seed: of the randomised weights.
-        others: what `dependences` found, where that is known already.
+        others: what `random_dependences` returned, if that is known already.
     """
-    check(module, image, target, methods)
+    check_inputs(module, image, target, methods)
     check_number("draws", draws, 1, 10**5)
-    other = randomised(module, seed)
-    grid = cells_of(module, image)
+    other = randomise(module, seed)
+    grid = cell_grid(module, image)
     maps = {name: method(module, image, target) for name, method in methods.items()}
     for name, made in maps.items():
         _check_finite(name, made)
-    # what a method cannot explain at all is in no order, which is to say in any
+    # Where a method fails on random weights its map ranks nothing: equal cells are ordered at random.
     shuffled = [method(other, image, target).nan_to_num() for method in methods.values()]
-    columns = [fitted(rearrange(one, "b r c -> b 1 r c").cpu(), grid) for one in (*maps.values(), *shuffled)]
+    columns = [
+        resize_maps(rearrange(one, "b r c -> b 1 r c").cpu(), grid) for one in (*maps.values(), *shuffled)
+    ]
     drawn = random_maps(image, grid, draws)
-    found = curves(module, image, target, torch.cat([*columns, drawn], 1))
-    others = dependences(module, image, seed) if others is None else others
-    return Measured(tuple(methods), found, maps, drawn, others)
+    found = perturbation_curves(module, image, target, torch.cat([*columns, drawn], 1))
+    others = random_dependences(module, image, seed) if others is None else others
+    return Measurement(tuple(methods), found, maps, drawn, others)
 
 
 def _check_finite(name: str, found: Maps) -> None:
     if not bool(found.isfinite().all()):
         raise ModelError(
-            f"the map of {name} holds numbers that are not finite, where finite ones were expected; "
-            "the weights may be damaged: look at them with `saccade doctor`"
+            f"the map of {name} is not finite; expected finite numbers. The weights may be damaged: "
+            "check them with `saccade doctor`"
         )
 
 
-def judge(
-    module: Vision, image: Image, target: Target, method: Function, draws: int = DRAWS, seed: int = 0
+def map_verdicts(
+    module: Vision, image: Image, target: Target, method: MethodFunction, draws: int = DRAWS, seed: int = 0
 ) -> list[Verdict]:
-    """The verdict on a method's map of each picture by itself."""
+    """Return the verdict on a method's map of each image by itself."""
     return measure(module, image, target, {"map": method}, draws, seed).verdicts("map")
 
 
-def check(module: Vision, image: Image, target: Int[Tensor, "n"], methods: Mapping[str, Function]) -> None:
+def check_inputs(
+    module: Vision, image: Image, target: Int[Tensor, "n"], methods: Mapping[str, MethodFunction]
+) -> None:
     """Refuse what cannot be measured."""
     classes = module.config.classes
     if classes < 2:
         raise UsageError(
-            f"the model has {classes} classes, so that no probability can rise or fall; expected 2 or more"
+            f"the model has {classes} classes, so no probability can rise or fall; expected 2 or more"
         )
     if not methods:
-        raise UsageError("no method was given to the truth meter; expected one or more")
+        raise UsageError("no method was given to the faithfulness meter; expected one or more")
     if image.shape[0] != target.shape[0] or not target.shape[0]:
         raise UsageError(
-            f"{target.shape[0]} targets were given for {image.shape[0]} pictures; expected one for each "
+            f"{target.shape[0]} targets were given for {image.shape[0]} images; expected one for each "
             "of one or more"
         )
     if int(target.min()) < 0 or int(target.max()) >= classes:

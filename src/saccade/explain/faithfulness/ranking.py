@@ -1,84 +1,144 @@
-"""All methods of explanation for one model and one set of pictures, ranked beside the controls."""
+"""Rank all explanation methods of a model on a set of images, with the controls and, if given, masks."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Int, Int8, Integer
 from torch import Tensor
 
-from saccade.errors import UsageError
-from saccade.explain.ask import Function
+from saccade.data.image.decode import decode
+from saccade.data.image.preprocess import Preprocess
+from saccade.errors import DataError, UsageError
 from saccade.explain.faithfulness.meter import (
     BETTER,
     DRAWS,
     LEVEL,
-    Measured,
-    Score,
+    Faithfulness,
+    Measurement,
     Verdict,
-    check,
-    dependences,
+    check_inputs,
     measure,
+    random_dependences,
     verdict,
 )
-from saccade.explain.faithfulness.perturbation import cells_of
-from saccade.metrics.localisation import IGNORED, OBJECT, Overlap, Segmented, overlap, segmented
+from saccade.explain.faithfulness.perturbation import cell_grid
+from saccade.explain.target import MethodFunction
+from saccade.files.paths import shown
+from saccade.metrics.localisation import (
+    BACKGROUND,
+    IGNORED,
+    OBJECT,
+    LocalisationScores,
+    Overlap,
+    localisation_scores,
+    overlap,
+)
 from saccade.models.build import Vision
 from saccade.nn.patch import Image
 from saccade.report.plots import Axes, Cell, Ink, Plot
 from saccade.wording import count, number
 
 RANDOM = "random"
-"""The name of the control's row; a method of that name is left out, as the control runs anyway."""
+"""The row of the control; a method of that name is skipped, since the control runs anyway."""
 AT_ONCE = 8
-"""Pictures whose maps are made together."""
+"""Images whose maps are made together."""
 FEWEST = 4
-"""Random maps of each picture where there are many pictures."""
+"""Least random maps per image."""
 
+ENDINGS = (".png", ".bmp", ".tif", ".tiff", ".gif")
+TRIMAP = {1: OBJECT, 2: BACKGROUND, 3: IGNORED}
+"""The values of the Oxford-IIIT Pet trimaps: pet, background, border."""
+GREY = {OBJECT: 255, BACKGROUND: 0, IGNORED: 128}
+
+_Mask = Int8[np.ndarray, "height width"]
 Masks = Integer[np.ndarray, "k high wide"]
 
 
+def read_masks(
+    folder: Path, pictures: Iterable[Path], preprocess: Preprocess
+) -> Int8[np.ndarray, "n height width"]:
+    """Read the mask of each image: the file of the same name, in the same subfolders or fewer."""
+    return np.stack([fit_mask(read_mask(find_mask(folder, picture)), preprocess) for picture in pictures])
+
+
+def find_mask(folder: Path, picture: Path) -> Path:
+    """Return the mask of an image: for `a/b/c.jpg` the first of a/b/c.png, b/c.png and c.png."""
+    parts = picture.parts
+    for start in range(max(0, len(parts) - 4), len(parts)):
+        stem = folder.joinpath(*parts[start:]).with_suffix("")
+        for ending in ENDINGS:
+            if (path := stem.with_name(stem.name + ending)).is_file():
+                return path
+    raise DataError(
+        f"{shown(picture)} has no mask in {shown(folder)}; expected {shown(picture.stem)}.png there, or in "
+        "the same subfolders as the image"
+    )
+
+
+def read_mask(path: Path) -> _Mask:
+    """Return 1 on the object, 0 on the background and -1 where neither counts.
+
+    A file of the values 1, 2 and 3 is an Oxford-IIIT Pet trimap; in any other, white is the object.
+    """
+    values = np.asarray(decode(path)).max(-1)
+    if set(np.unique(values).tolist()) <= set(TRIMAP):
+        table = np.array([0, *TRIMAP.values()], dtype=np.int8)
+        return table[values]
+    return (values >= (128 if values.max() > 1 else 1)).astype(np.int8)
+
+
+def fit_mask(mask: _Mask, preprocess: Preprocess) -> Int8[np.ndarray, "tall wide"]:
+    """Resize and crop a mask as the model's preprocessing does its image."""
+    grey = np.choose(mask + 1, [GREY[IGNORED], GREY[BACKGROUND], GREY[OBJECT]]).astype(np.uint8)
+    how = replace(preprocess, interpolation="nearest", background=(0, 0, 0))
+    seen = how.pixels(np.repeat(grey[..., None], 3, axis=-1))[..., 0]
+    back = {value: key for key, value in GREY.items()}
+    return np.vectorize(back.__getitem__, otypes=[np.int8])(seen)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """A method on all pictures."""
+class MethodRow:
+    """A method on all images."""
 
     method: str
-    score: Score
+    score: Faithfulness
     randomised: float
-    """The gain of the same method's maps on randomised weights."""
+    """Gain of the same method with randomised weights."""
     ahead: float
-    """Share of the pictures on which the map gains more than the picture's random maps do on average."""
+    """Share of images on which the map gains more than the mean of the image's random maps."""
     verdict: Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
-    """Methods by gain, the best first, the random control among them; JSON by saccade.values."""
+    """Methods by gain, best first, with the random control; JSON by saccade.values."""
 
     pictures: int
     draws: int
-    """Random maps of each picture."""
+    """Random maps per image."""
     cells: tuple[int, int]
-    """Rows and columns of what is taken away."""
+    """Rows and columns of the cells that are deleted."""
     level: float
-    """How often a method that knows nothing may be called better than random."""
-    rows: tuple[Row, ...]
-    segmentation: tuple[Segmented, ...] = ()
-    """For each row how well it finds the objects, where masks were given."""
+    """How often an uninformative method may be called better than random."""
+    rows: tuple[MethodRow, ...]
+    segmentation: tuple[LocalisationScores, ...] = ()
+    """How well each row finds the objects, where masks were given."""
 
-    def row(self, method: str) -> Row:
-        """The row of a method."""
+    def row(self, method: str) -> MethodRow:
+        """Return the row of a method."""
         return next(row for row in self.rows if row.method == method)
 
-    def segmented(self, method: str) -> Segmented:
-        """How well a method finds the objects."""
+    def localisation_scores(self, method: str) -> LocalisationScores:
+        """Return how well a method finds the objects."""
         return self.segmentation[[row.method for row in self.rows].index(method)]
 
     def better(self) -> list[str]:
-        """The methods that are better than random, the best first."""
+        """Return the methods that are better than random, best first."""
         return [row.method for row in self.rows if row.verdict.better]
 
     def __str__(self) -> str:
@@ -86,34 +146,34 @@ class Ranking:
         found = f"Better than random: {', '.join(good)}" if good else "No method is better than random"
         best = self.rows[0]
         more = f"; the best is {best.method}" if len(good) > 1 and best.method in good else ""
-        return f"{found} ({count(self.pictures, 'picture')}){more}."
+        return f"{found} ({count(self.pictures, 'image')}){more}."
 
 
 def rank(
     module: Vision,
     images: Image,
     targets: Int[Tensor, "n"],
-    methods: Mapping[str, Function],
+    methods: Mapping[str, MethodFunction],
     masks: Masks | None = None,
     draws: int = 0,
     seed: int = 0,
     say: Callable[[int, int], None] | None = None,
 ) -> Ranking:
-    """Measure every method on every picture beside both controls, and sort the methods by their gain.
+    """Measure every method and both controls on every image, and sort the methods by gain.
 
     Args:
         masks: 1 on the object, 0 on the background, -1 where neither counts, at any size.
-        draws: random maps of each picture; 0 means 40 for one picture, fewer of each for many.
+        draws: random maps per image; 0 means 40 for one image, fewer for many.
         seed: of the randomised weights.
-        say: is told after each batch how many of all pictures are done.
+        say: called after each batch with the images done and their total.
     """
     wanted = {name: method for name, method in methods.items() if name != RANDOM}
-    check(module, images, targets, wanted)
+    check_inputs(module, images, targets, wanted)
     n = images.shape[0]
     _check_masks(masks, n)
     draws = draws or max(FEWEST, -(-DRAWS // n))
-    others = dependences(module, images, seed)
-    found: list[Measured] = []
+    others = random_dependences(module, images, seed)
+    found: list[Measurement] = []
     overlaps: dict[str, list[Overlap]] = {name: [] for name in (*wanted, RANDOM)}
     for at in range(0, n, AT_ONCE):
         part = slice(at, at + AT_ONCE)
@@ -127,10 +187,12 @@ def rank(
     return Ranking(
         pictures=n,
         draws=draws,
-        cells=cells_of(module, images),
+        cells=cell_grid(module, images),
         level=LEVEL,
         rows=tuple(rows),
-        segmentation=tuple(segmented(overlaps[row.method]) for row in rows) if overlaps[RANDOM] else (),
+        segmentation=tuple(localisation_scores(overlaps[row.method]) for row in rows)
+        if overlaps[RANDOM]
+        else (),
     )
 
 
@@ -138,16 +200,16 @@ def _check_masks(masks: Masks | None, pictures: int) -> None:
     if masks is None:
         return
     if masks.shape[0] != pictures:
-        raise UsageError(f"{masks.shape[0]} masks were given for {pictures} pictures; expected one for each")
+        raise UsageError(f"{masks.shape[0]} masks were given for {pictures} images; expected one for each")
     known = (masks >= IGNORED) & (masks <= OBJECT)
     if not known.all():
         raise UsageError(
-            f"a mask holds {int(masks[~known][0])}; expected 1 (object), 0 (background) or -1 (neither)"
+            f"a mask contains {int(masks[~known][0])}; expected 1 (object), 0 (background) or -1 (neither)"
         )
 
 
-def _overlap(overlaps: dict[str, list[Overlap]], found: Measured, masks: Masks) -> None:
-    """Add what the maps of a batch share with their masks; a mask without an object counts for nothing."""
+def _overlap(overlaps: dict[str, list[Overlap]], found: Measurement, masks: Masks) -> None:
+    """Add the overlap of a batch's maps with their masks; a mask without an object is skipped."""
     kinds: dict[str, Float[Tensor, "b m r c"]] = {
         name: rearrange(maps, "b r c -> b 1 r c") for name, maps in found.maps.items()
     }
@@ -158,24 +220,24 @@ def _overlap(overlaps: dict[str, list[Overlap]], found: Measured, masks: Masks) 
                 overlaps[name] += [overlap(one, mask) for one in several]
 
 
-def _mean(scores: list[Score], weights: list[int]) -> Score:
-    names = Score.__dataclass_fields__
-    return Score(
+def _mean(scores: list[Faithfulness], weights: list[int]) -> Faithfulness:
+    names = Faithfulness.__dataclass_fields__
+    return Faithfulness(
         **{name: float(np.average([getattr(s, name) for s in scores], weights=weights)) for name in names}
     )
 
 
-def _sizes(found: list[Measured]) -> list[int]:
+def _sizes(found: list[Measurement]) -> list[int]:
     return [part.curves.whole.shape[0] for part in found]
 
 
-def _row(name: str, found: list[Measured]) -> Row:
+def _row(name: str, found: list[Measurement]) -> MethodRow:
     own, drawn, shuffled = (
         np.concatenate(parts) for parts in zip(*(part.gains(name) for part in found), strict=True)
     )
     evidence = torch.cat([part.curves.evidence for part in found]).numpy()
     others = np.concatenate([part.others for part in found])
-    return Row(
+    return MethodRow(
         method=name,
         score=_mean([part.score(name) for part in found], _sizes(found)),
         randomised=float(shuffled.mean()),
@@ -184,14 +246,14 @@ def _row(name: str, found: list[Measured]) -> Row:
     )
 
 
-def _control(found: list[Measured]) -> Row:
+def _control(found: list[Measurement]) -> MethodRow:
     score = _mean([part.control() for part in found], _sizes(found))
-    told = Verdict(word="the control", reason="maps drawn at random", p=1.0)
-    return Row(method=RANDOM, score=score, randomised=score.gain, ahead=0.5, verdict=told)
+    verdict = Verdict(word="the control", reason="random maps", p=1.0)
+    return MethodRow(method=RANDOM, score=score, randomised=score.gain, ahead=0.5, verdict=verdict)
 
 
-def plot(ranking: Ranking) -> Plot:
-    """Bars of gain, the best on top, beside the same method on randomised weights; the table has the rest."""
+def ranking_plot(ranking: Ranking) -> Plot:
+    """Plot the gains as bars, best on top, with those on randomised weights; the table has the rest."""
     columns = {
         "method": "text",
         "verdict": "text",
@@ -203,11 +265,11 @@ def plot(ranking: Ranking) -> Plot:
     control = ranking.row(RANDOM).score.gain
     return Plot(
         name="ranking",
-        title="How true the maps are",
+        title="How faithful the maps are",
         message=str(ranking),
         note=(
-            "Gain is insertion less deletion: the probability of the target should rise soon when what a map "
-            "calls important comes first, and fall soon when it goes first. "
+            "Gain is insertion minus deletion: the probability of the target should rise early when the most "
+            "important cells are inserted first, and fall early when they are deleted first. "
             f"Random maps gain {number(control)}."
         ),
         columns=columns,
@@ -240,12 +302,12 @@ def _cells(ranking: Ranking, i: int) -> tuple[Cell, ...]:
 
 def _draw(ranking: Ranking, axes: Axes, ink: Ink) -> None:
     rows = ranking.rows[::-1]
-    places = np.arange(len(rows))
+    bars = np.arange(len(rows))
     solid = [ink.first if row.verdict.word == BETTER else ink.grid for row in rows]
-    axes.barh(places, [row.score.gain for row in rows], color=solid, height=0.6)
-    axes.plot([row.randomised for row in rows], places, "o", color=ink.second, label="on randomised weights")
+    axes.barh(bars, [row.score.gain for row in rows], color=solid, height=0.6)
+    axes.plot([row.randomised for row in rows], bars, "o", color=ink.second, label="on randomised weights")
     axes.axvline(ranking.row(RANDOM).score.gain, color=ink.second, linestyle="--", label="random maps")
-    axes.set_yticks(places, [row.method for row in rows])
-    axes.set_xlabel("gain: insertion less deletion (grey: uninformative)")
+    axes.set_yticks(bars, [row.method for row in rows])
+    axes.set_xlabel("gain: insertion minus deletion (grey: uninformative)")
     axes.grid(axis="y", visible=False)
     axes.legend(loc="lower right")

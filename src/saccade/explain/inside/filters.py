@@ -1,7 +1,7 @@
 """What the first layer of a model responds to (Dosovitskiy et al. 2021, figure 7, left).
 
 A patch projection is shown by its first principal components, which span most of what it can see; a first
-convolution, of which there are few and small filters, by the filters themselves.
+convolution, whose filters are few and small, by the filters themselves.
 
 Shapes: f filters, p and q the sides of a filter in pixels.
 """
@@ -26,38 +26,38 @@ from saccade.wording import count, percent
 COMPONENTS = 28
 """As many as the paper shows."""
 FILTERS = 64
-"""Of a convolution; more would not be looked at."""
+"""Most filters of a convolution that are shown."""
 DEAD = 1e-3
-"""A filter whose norm is below this share of the largest sees nothing."""
+"""A filter whose norm is below this share of the largest is dead."""
 MOST = 0.9
-"""Of the variance: how many components hold so much is told."""
+"""Share of the variance for which the number of components is reported."""
 
 Kernels = Float[Tensor, "f 3 p q"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filters:
-    """The filters of a first layer as pictures; 0 is what the layer does not see, 1 the most it does."""
+    """The filters of a first layer as images; 0 means no weight, 1 the largest."""
 
     layer: str
-    """Where they are: patch projection, or first convolution."""
+    """Patch projection, or first convolution."""
     total: int
-    """How many filters the layer has."""
+    """Filters of the layer."""
     side: tuple[int, int]
     numbers: tuple[int, ...]
-    """Which component each picture is, or which filter; the first is 1."""
+    """Number of each component or filter, from 1."""
     shares: tuple[float, ...]
-    """Of the variance that the component holds; or of the squared weights that are in the filter."""
+    """Share of the variance in the component, or of the squared weights in the filter."""
     enough: int
     """Components, or filters, that together hold nine tenths."""
     dead: int
-    """Filters whose weights are as good as zero."""
+    """Filters whose weights are close to zero."""
     pictures: tuple[tuple[float, ...], ...]
     """From -1 to 1, the largest being 1 or -1, for each row, column and colour."""
 
 
 def kernels(module: Vision) -> tuple[str, Kernels]:
-    """The first layer's name and filters, as they are used (a standardised convolution standardises)."""
+    """Return the first layer's name and filters as they are applied (standardised, where it does that)."""
     first: nn.Module = module if isinstance(module, ResNet) else module.patches
     name, conv = "first convolution", first
     if isinstance(first, ResNet | Stem):
@@ -68,13 +68,13 @@ def kernels(module: Vision) -> tuple[str, Kernels]:
         name = "patch projection"
     assert isinstance(conv, nn.Conv2d)
     weight = conv.weight.detach()
-    return name, standardize(weight) if isinstance(conv, StdConv) else weight
+    return name, standardize(weight, conv.variance_eps) if isinstance(conv, StdConv) else weight
 
 
 def components(weight: Kernels) -> tuple[Float[Tensor, "rank 3 p q"], Float[Tensor, "rank"]]:
-    """Principal components of a set of filters, and the share of the variance that each holds.
+    """Return the principal components of a set of filters, and the share of the variance in each.
 
-    Each component's largest weight is positive, so that the same filters give the same pictures.
+    Each component's largest weight is positive, so that the same filters give the same images.
     """
     rows = rearrange(weight.double(), "f c p q -> f (c p q)")
     _, s, v = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
@@ -84,14 +84,14 @@ def components(weight: Kernels) -> tuple[Float[Tensor, "rank 3 p q"], Float[Tens
 
 
 def strongest(weight: Kernels) -> tuple[list[int], Float[Tensor, "f"]]:
-    """The filters in the order of their norms, and the share of the squared weights that each holds."""
+    """Return the filters in order of their norms, and the share of the squared weights in each."""
     squares = weight.double().square().sum((1, 2, 3))
     order = squares.argsort(descending=True, stable=True)
     return order.tolist(), squares[order] / squares.sum().clamp_min(torch.finfo(squares.dtype).tiny)
 
 
 def filters(module: Vision) -> Filters:
-    """The filters of any model's first layer, the most important first."""
+    """Return the filters of any model's first layer, most important first."""
     layer, weight = kernels(module)
     norms = weight.double().square().sum((1, 2, 3)).sqrt()
     if layer == "patch projection":
@@ -103,25 +103,25 @@ def filters(module: Vision) -> Filters:
     pictures = rearrange(found[order], "f c p q -> f p q c").cpu()
     top = pictures.abs().amax((1, 2, 3), keepdim=True)
     pictures = pictures / top.masked_fill(top == 0, 1)
-    held = torch.searchsorted(shares.cumsum(0).cpu(), torch.tensor(MOST, dtype=shares.dtype)).item()
+    index = torch.searchsorted(shares.cumsum(0).cpu(), torch.tensor(MOST, dtype=shares.dtype)).item()
     return Filters(
         layer=layer,
         total=weight.shape[0],
         side=(weight.shape[2], weight.shape[3]),
         numbers=tuple(i + 1 for i in order),
         shares=tuple(shares[: len(order)].tolist()),
-        enough=min(int(held) + 1, shares.shape[0]),
+        enough=min(int(index) + 1, shares.shape[0]),
         dead=int((norms <= DEAD * norms.max()).sum()),
         pictures=tuple(tuple(round(value, 4) for value in each.flatten().tolist()) for each in pictures),
     )
 
 
 def plots(found: Filters) -> list[Plot]:
-    """The filters side by side."""
+    """Plot the filters side by side."""
     whole = found.layer == "patch projection"
-    noun, held = ("component", "of the variance") if whole else ("filter", "of the squared weights")
+    noun, unit = ("component", "of the variance") if whole else ("filter", "of the squared weights")
     shown = len(found.numbers)
-    dead = f" {count(found.dead, 'filter')} of {found.total:,} are as good as zero." if found.dead else ""
+    dead = f" {count(found.dead, 'filter')} of {found.total:,} are close to zero." if found.dead else ""
     side = "x".join(map(str, found.side))
     kind = "first principal components of the" if whole else "strongest filters of the"
     columns = 7 if whole else 8
@@ -132,12 +132,12 @@ def plots(found: Filters) -> list[Plot]:
             title=f"The {kind} {found.layer}",
             message=(
                 f"The first layer has {count(found.total, 'filter')} of {side} pixels; {found.enough:,} "
-                f"{noun}s hold {percent(MOST, 0)} {held}, the {shown} shown here "
+                f"{noun}s hold {percent(MOST, 0)} {unit}, the {shown} shown here "
                 f"{percent(min(1.0, sum(found.shares)))}.{dead}"
             ),
-            note="Grey is no weight, a colour more of it, its opposite less; each picture is scaled to its "
+            note="Grey means no weight, a colour more of it, its opposite less; each image is scaled to its "
             "own largest weight. Smooth waves and colour contrasts are learnt, noise is not.",
-            columns={noun: "count", f"share {held}": "percent"},
+            columns={noun: "count", f"share {unit}": "percent"},
             rows=list(zip(found.numbers, found.shares, strict=True)),
             draw=lambda axes, _: _draw(found, columns, axes),
             width=5.0,

@@ -1,8 +1,8 @@
-"""What each attention head does: how far it looks, how widely, and how much of the answer hangs on it.
+"""What each attention head does: how far and how widely it attends, and how much the answer depends on it.
 
-The distance is that of Dosovitskiy et al. 2021 (figure 7, right). What a head adds to the stream is a term of
-a sum (Elhage et al. 2021), so it can be taken out: out of the last stream alone, which is its direct path to
-the answer, or where it is added, which silences it for all later blocks too (Michel et al. 2019).
+The distance is that of Dosovitskiy et al. 2021 (figure 7, right). A head's output is a term of the residual
+stream's sum (Elhage et al. 2021), so it can be removed: from the last stream alone, which is its direct path
+to the answer, or where it is added, which ablates it for all later blocks too (Michel et al. 2019).
 
 Shapes: b batch, h heads, n tokens, d width.
 """
@@ -26,54 +26,54 @@ from saccade.nn.patch import Image
 from saccade.tokens.unfold import read, unfold
 
 ROWS = 256
-"""Rows of a matrix of attention that are formed at a time."""
+"""Rows of an attention matrix in memory at a time."""
 AT_ONCE = 16
-"""Pictures in a batch of silenced heads."""
+"""Images in a batch of ablated heads."""
 INSTEAD = ("zero", "mean")
-NO_LOGIT = "The model has no head for classes, so there is no logit that a head of attention could change."
+NO_LOGIT = "The model has no classification head, so there is no logit that an attention head could change."
 NO_PATH = "Post-norm blocks rescale the stream after each sum, so no head has a direct path of its own."
 MERGED = "Tokens are merged between the blocks, so no head has a direct path of its own."
 
 Finish = Callable[[Tokens, int], Float[Tensor, "b classes"]]
-"""From the stream after a block, and that block's number, to the answer."""
-Read = Callable[[Tokens], Float[Tensor, "b classes"]]
+"""From the stream after a block, and that block's index, to the logits."""
+_Read = Callable[[Tokens], Float[Tensor, "b classes"]]
 Table = tuple[tuple[float, ...], ...]
-"""A number for each block (the first first) and head."""
+"""A number for each block, in order, and head."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Heads:
-    """Means over pictures, a number for each block and head; an empty table was not measured (see `why`)."""
+class HeadStatistics:
+    """Means over images for each block and head; an empty table was not measured (see `why`)."""
 
     pictures: int
     tokens: int
     distance: Table
     """Pixels between a patch and what it attends to."""
     entropy: Table
-    """Of the attention of a token, in nats; 0 is one place."""
+    """Of a token's attention, in nats; 0 if it attends to one token."""
     uniform: float
-    """The distance of attention that is the same everywhere; its entropy is the logarithm of `tokens`."""
+    """The distance of uniform attention; its entropy is the logarithm of `tokens`."""
     effects: int
-    """Pictures on which the next two were measured."""
+    """Images on which the next two were measured."""
     direct: Table
-    """How much of the target's logit comes from the head by its direct path."""
+    """Part of the target's logit that comes from the head by its direct path."""
     ablation: Table
-    """How much the target's logit falls when the head is silenced."""
+    """How much the target's logit falls when the head is ablated."""
     instead: str
-    """What a silenced head adds: zero, or its mean over the pictures."""
+    """What an ablated head adds: zero, or its mean over the images."""
     why: str
 
 
-def look(
+def distance_and_entropy(
     moment: Moment, between: Float[Tensor, "m m"], rows: int = ROWS
 ) -> tuple[Float[Tensor, "b h"], Float[Tensor, "b h"]]:
-    """Distance and entropy of a block's heads, the matrix formed a few rows at a time.
+    """Return distance and entropy of a block's heads, with only a few rows of the matrix in memory.
 
     Args:
-        between: Distances of all pairs of the last m tokens; those before have no place.
+        between: distances of all pairs of the last m tokens; those before have no position.
     """
-    tokens, places = moment.q.shape[2], between.shape[0]
-    front = tokens - places
+    tokens, patches = moment.q.shape[2], between.shape[0]
+    front = tokens - patches
     far, spread = (torch.zeros(moment.q.shape[:2], dtype=torch.float64, device=between.device) for _ in "ab")
     for part in moment.rows(rows):
         spread += torch.special.entr(part.p.double()).sum((2, 3))
@@ -81,11 +81,11 @@ def look(
         if (placed := part.p[:, :, skip:]).shape[2]:
             first = part.start + skip - front
             far += reach(placed, between[first : first + placed.shape[2]]).sum(2)
-    return far / places, spread / tokens
+    return far / patches, spread / tokens
 
 
 def finisher(vit: ViT, image: Image) -> Finish:
-    """The rest of a model behind any of its blocks; of one that drops or merges patches, for one picture."""
+    """Return the rest of a model after any of its blocks; for one image if it drops or merges patches."""
     stages = unfold(vit, image)
 
     def finish(z: Tokens, index: int) -> Float[Tensor, "b classes"]:
@@ -97,14 +97,14 @@ def finisher(vit: ViT, image: Image) -> Finish:
 
 
 def direct(
-    moment: Moment, last: Tokens, read: Read, instead: Float[Tensor, "#b h n d"] | None = None
+    moment: Moment, last: Tokens, read: _Read, instead: Float[Tensor, "#b h n d"] | None = None
 ) -> Float[Tensor, "b h classes"]:
-    """The answers when what each head adds, in turn, is taken out of the `last` stream alone.
+    """Return the logits when the output of each head in turn is removed from the `last` stream alone.
 
-    Later blocks go on as if it were there. Only where blocks add to one stream, which post-norm ones do not.
+    Later blocks still see it. Only for blocks that add to one stream, which post-norm ones do not.
 
     Args:
-        instead: What each head adds in the place of its own; nothing if it is None.
+        instead: what each head adds instead of its own output; None is zero.
     """
     change, scale = _change(moment, instead), moment.block.add1.scale
     change = change if scale is None else change * scale
@@ -114,10 +114,10 @@ def direct(
 def ablation(
     moment: Moment, finish: Finish, instead: Float[Tensor, "#b h n d"] | None = None
 ) -> Float[Tensor, "b h classes"]:
-    """The answers when each head in turn is silenced; several heads are tried at a time.
+    """Return the logits when each head in turn is ablated; several heads run in one batch.
 
     Args:
-        instead: What a silenced head adds in the place of its own; nothing if it is None.
+        instead: what an ablated head adds instead of its own output; None is zero.
     """
     block, found = moment.block, []
     added, change = block.attention.join(moment.heads), _change(moment, instead)
@@ -130,10 +130,10 @@ def ablation(
     return torch.cat(found, dim=1)
 
 
-def fall(
+def logit_drop(
     logits: Float[Tensor, "b classes"], without: Float[Tensor, "b h classes"], target: Int[Tensor, "b"]
 ) -> Float[Tensor, "b h"]:
-    """How much of the target's logit is lost without each head; less than 0 if it is won."""
+    """Return how much the target's logit falls without each head; below 0 if it rises."""
     each = torch.arange(target.shape[0], device=target.device)
     return logits[each, target][:, None] - without[each, :, target]
 
@@ -143,11 +143,11 @@ def _change(moment: Moment, instead: Tensor | None) -> Float[Tensor, "b h n d"]:
 
 
 def mean_parts(vit: ViT, image: Image) -> list[Float[Tensor, "1 h n d"]]:
-    """What each head adds on average over pictures, token by token; the first block first."""
+    """Return what each head adds on average over images, token by token, for each block."""
     if image.shape[0] < 2:
         raise UsageError(
-            f"instead is 'mean' over {image.shape[0]} picture, which is the picture itself; "
-            "expected two or more pictures; give more, or use 'zero'"
+            f"instead is 'mean' over {image.shape[0]} image, which is the image itself; expected two or more "
+            "images; give more, or use 'zero'"
         )
     total: list[Tensor] = []
     for one in torch.split(image, 1):
@@ -159,7 +159,7 @@ def mean_parts(vit: ViT, image: Image) -> list[Float[Tensor, "1 h n d"]]:
 def _effects(
     vit: ViT, image: Image, target: Int[Tensor, "b"], instead: str, straight: bool
 ) -> tuple[Float[Tensor, "some h"], Float[Tensor, "l h"]]:
-    """Direct contribution, where the paths are `straight`, and ablation: means over single pictures."""
+    """Return direct contribution, if the paths are `straight`, and ablation: means over images."""
     means = mean_parts(vit, image) if instead == "mean" else [None] * len(vit.blocks)
     depth = len(vit.blocks) if straight else 0
     direct_ = torch.zeros(depth, vit.config.heads, dtype=torch.float64)
@@ -169,16 +169,16 @@ def _effects(
         finish, answer = finisher(vit, one), partial(read, vit, counted=last.stage.counted)
         logits = answer(last.out)
         for moment, mean in zip(moments(vit, one), means, strict=True):
-            lost = fall(logits, ablation(moment, finish, mean), wanted)
+            lost = logit_drop(logits, ablation(moment, finish, mean), wanted)
             ablation_[moment.index] += lost[0].double().cpu()
             if depth:
-                lost = fall(logits, direct(moment, last.out, answer, mean), wanted)
+                lost = logit_drop(logits, direct(moment, last.out, answer, mean), wanted)
                 direct_[moment.index] += lost[0].double().cpu()
     return direct_ / image.shape[0], ablation_ / image.shape[0]
 
 
-def _bent(vit: ViT, image: Image) -> str:
-    """Why no head has a direct path to the answer; nothing if each has."""
+def _no_direct_path(vit: ViT, image: Image) -> str:
+    """Say why no head has a direct path to the answer; return "" if each has."""
     if vit.config.block.placement == "post":
         return NO_PATH
     return "" if all(stage.means is None for stage in unfold(vit, image)) else MERGED
@@ -191,14 +191,14 @@ def _table(values: Float[Tensor, "l h"]) -> Table:
 @torch.no_grad()
 def measure(
     vit: ViT, image: Image, target: Int[Tensor, "b"], effects: int = 8, instead: str = "zero"
-) -> Heads:
-    """Watch every head on some pictures.
+) -> HeadStatistics:
+    """Measure every head on some images.
 
     Args:
-        target: The class of each picture whose logit is looked at.
-        effects: On how many of the pictures to silence heads, which costs about half as many forward passes
-            a picture as there are heads in all.
-        instead: zero, or mean: what a silenced head adds.
+        target: the class of each image whose logit is measured.
+        effects: images on which to ablate heads; costs half as many forward passes per image as there are
+            heads in all.
+        instead: zero, or mean: what an ablated head adds.
     """
     check_word("instead", instead, INSTEAD)
     between = apart(grid_of(vit, image), vit.config.patch, image)
@@ -206,15 +206,15 @@ def measure(
     sums = torch.zeros(2, depth, heads, dtype=torch.float64)
     for one in torch.split(image, 1):
         for moment in moments(vit, one):
-            for total, found in zip(sums, look(moment, between), strict=True):
+            for total, found in zip(sums, distance_and_entropy(moment, between), strict=True):
                 total[moment.index] += found[0].cpu()
     used = min(effects, image.shape[0]) if vit.config.classes else 0
     direct_, ablation_, why = torch.zeros(0, 0), torch.zeros(0, 0), NO_LOGIT
     if used:
-        why = _bent(vit, image[:1])
+        why = _no_direct_path(vit, image[:1])
         direct_, ablation_ = _effects(vit, image[:used], target[:used], instead, not why)
     distance, entropy = sums / image.shape[0]
-    return Heads(
+    return HeadStatistics(
         pictures=image.shape[0],
         tokens=vit.config.front + between.shape[0],
         distance=_table(distance),
@@ -228,6 +228,6 @@ def measure(
     )
 
 
-def widest(heads: Heads) -> float:
-    """The entropy of attention that is the same everywhere."""
+def widest(heads: HeadStatistics) -> float:
+    """Return the entropy of uniform attention."""
     return math.log(heads.tokens)

@@ -1,4 +1,4 @@
-"""What a model has learnt: positions, first filters, heads, the answer by depth, and the norms of tokens."""
+"""What a model has learnt: positions, first filters, heads, the answer by depth, and token norms."""
 
 import json
 import math
@@ -13,16 +13,18 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from saccade import values
-from saccade.data.image.preprocess import Picture, Preprocess
+from saccade.data.image.preprocess import PictureSource, Preprocess
+from saccade.data.splits import evenly
 from saccade.errors import UsageError
-from saccade.explain.ask import held
 from saccade.explain.inside import filters, head_plots, heads, lens, norms, positions
 from saccade.explain.inside import page as inside_page
 from saccade.explain.inside.filters import Filters
-from saccade.explain.inside.heads import Heads
+from saccade.explain.inside.heads import HeadStatistics
 from saccade.explain.inside.lens import Lens
 from saccade.explain.inside.norms import Norms
+from saccade.explain.inside.page import InsidePictures
 from saccade.explain.inside.positions import Positions
+from saccade.explain.target import held
 from saccade.files.atomic import write_text
 from saccade.files.paths import shown
 from saccade.models.build import Vision
@@ -34,32 +36,32 @@ from saccade.types import Prediction
 from saccade.wording import count
 
 MOST = 32
-"""Pictures that are looked at; of more, so many are chosen, evenly spread."""
-NEEDS = "This needs pictures to look at, and none was given."
-CNN = "A ResNet has no tokens and no attention, so there is nothing of this kind to show."
+"""Most images used; of more, this many are chosen, evenly spread."""
+NEEDS = "This needs images, and none were given."
+CNN = "A ResNet has no tokens and no attention, so there is nothing to show here."
 SHORTENED = (
-    "This model drops or merges tokens on its way, and what is shown here follows every token through every "
-    "block; look at the model that it was made from."
+    "This model drops or merges tokens, and this section follows every token through every block; inspect "
+    "the dense model that it was made from."
 )
-HEADLESS = "The model has no head for classes, so there is no answer to read."
+HEADLESS = "The model has no classification head, so there is no answer to read."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inside:
-    """All that was measured; a sentence stands in the place of what a model has not, and says why."""
+    """All measurements; a sentence in place of one says why it does not apply."""
 
     model: str
     pictures: tuple[str, ...]
     answers: tuple[Prediction, ...]
-    """One for each picture; none without a head."""
+    """One per image; none without a head."""
     positions: Positions | str
     filters: Filters
-    heads: Heads | str
+    heads: HeadStatistics | str
     lens: tuple[Lens, ...] | str
     norms: Norms | str
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers, words and lists; what is not finite is null."""
+        """Return numbers, words and lists; what is not finite is null."""
         found: dict[str, Any] = _finite(values.to_json(self))
         return found
 
@@ -75,8 +77,8 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def described(module: Vision) -> str:
-    """A model in one sentence."""
+def describe_model(module: Vision) -> str:
+    """Describe a model in one sentence."""
     size = f"{sum(p.numel() for p in module.parameters()) / 1e6:.1f} million parameters"
     if isinstance(module, ResNet):
         return f"A ResNet of {count(sum(module.config.layers), 'unit')} with {size}."
@@ -90,14 +92,12 @@ def described(module: Vision) -> str:
 def inside(
     module: Vision, image: Image | None = None, names: Sequence[str] = (), labels: Sequence[str] = ()
 ) -> Inside:
-    """Look at a model, and at how it looks at some pictures (as it sees them, normalised)."""
-    found, filters_ = positions.positions(module), filters.filters(module)
-    heads_: Heads | str = NEEDS
-    lens_: tuple[Lens, ...] | str = NEEDS
-    norms_: Norms | str = NEEDS
+    """Measure a model, and its behaviour on some images (normalised)."""
+    why = _unfit(module)
+    heads_: HeadStatistics | str = why or NEEDS
+    lens_: tuple[Lens, ...] | str = why or NEEDS
+    norms_: Norms | str = why or NEEDS
     answers: tuple[Prediction, ...] = ()
-    if (why := _unfit(module)) is not None:
-        heads_ = lens_ = norms_ = why
 
     def label(index: int) -> str:
         return labels[index] if labels else f"class {index}"
@@ -111,11 +111,11 @@ def inside(
                 norms_ = norms.measure(module, image, names)
                 lens_ = lens.measure(module, image, target, names, label) if answers else HEADLESS
     return Inside(
-        model=described(module),
+        model=describe_model(module),
         pictures=tuple(names),
         answers=answers,
-        positions=found,
-        filters=filters_,
+        positions=positions.positions(module),
+        filters=filters.filters(module),
         heads=heads_,
         lens=lens_,
         norms=norms_,
@@ -123,7 +123,7 @@ def inside(
 
 
 def _unfit(module: Vision) -> str | None:
-    """Why a model's tokens cannot be followed through its blocks; nothing if they can."""
+    """Say why a model's tokens cannot be followed through its blocks; return None if they can."""
     if isinstance(module, ResNet):
         return CNN
     return None if type(module).encode is ViT.encode else SHORTENED
@@ -132,17 +132,19 @@ def _unfit(module: Vision) -> str | None:
 def _answers(
     module: Vision, image: Image, label: Callable[[int], str]
 ) -> tuple[Int[Tensor, "b"], tuple[Prediction, ...]]:
-    """The likeliest class of each picture, and the answers in words; none without a head."""
+    """Return the predicted class of each image as an index and in words; no words without a head."""
     if not module.config.classes:
         return torch.zeros(image.shape[0], dtype=torch.long, device=image.device), ()
     p = torch.cat([module(one) for one in torch.split(image, 1)]).softmax(-1)
     score, target = p.max(-1)
     pairs = zip(target.tolist(), score.tolist(), strict=True)
-    return target, tuple(Prediction(label=label(index), score=sure, index=index) for index, sure in pairs)
+    return target, tuple(
+        Prediction(label=label(index), score=confidence, index=index) for index, confidence in pairs
+    )
 
 
 def plots(found: Inside) -> dict[str, list[Plot | str]]:
-    """Every plot, or why there is none, by the part of the page it belongs to."""
+    """Return every plot, or why there is none, by section of the page."""
     return {
         "positions": _or(found.positions, positions.plots),
         "filters": [*filters.plots(found.filters)],
@@ -156,32 +158,31 @@ def _or(found: Any, make: Any) -> list[Plot | str]:
     return [found] if isinstance(found, str) else list(make(found))
 
 
-def write(
-    folder: Path, module: Vision, preprocess: Preprocess, labels: Sequence[str], pictures: Sequence[Picture]
+def write_inside(
+    folder: Path,
+    module: Vision,
+    preprocess: Preprocess,
+    labels: Sequence[str],
+    pictures: Sequence[PictureSource],
 ) -> list[Path]:
-    """Write inside.html, inside.json and each plot as PNG and JSON; return what was written, the page first.
+    """Write inside.html, inside.json and each plot as PNG and JSON; return their paths, the page first.
 
-    Without pictures there is only what needs none, and the page says so.
+    Without images, only what needs none is measured, and the page says so.
     """
-    chosen = [pictures[i] for i in _spread(len(pictures))]
-    names = [named(picture, i) for i, picture in enumerate(chosen, 1)]
+    chosen = [pictures[i] for i in evenly(len(pictures), MOST)]
+    names = [picture_name(picture, i) for i, picture in enumerate(chosen, 1)]
     seen = [preprocess.pixels(picture) for picture in chosen]
     found = inside(module, _batch(seen, preprocess, module), names, labels)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{shown(folder)} cannot be made ({error.strerror}); choose another place"
+            f"{shown(folder)} cannot be made ({error.strerror}); choose another folder"
         ) from error
-    page = inside_page.write(
-        folder, found.model, plots(found), inside_page.Shown(seen, names, found.answers, len(pictures))
-    )
+    images = InsidePictures(seen, names, found.answers, len(pictures))
+    page = inside_page.write_page(folder, found.model, plots(found), images)
     write_text(folder / "inside.json", json.dumps(found.to_json(), allow_nan=False) + "\n")
     return [page, folder / "inside.json", *sorted((folder / inside_page.PLOTS).iterdir())]
-
-
-def _spread(total: int) -> list[int]:
-    return np.unique(np.linspace(0, total - 1, min(total, MOST)).round().astype(int)).tolist()
 
 
 def _batch(
@@ -193,7 +194,7 @@ def _batch(
     return torch.from_numpy(made).to(next(module.parameters()).device)
 
 
-def named(picture: Picture, number: int) -> str:
-    """What to call a picture: its file's name, or its number."""
+def picture_name(picture: PictureSource, number: int) -> str:
+    """Return the file name of an image, or its number."""
     name = picture if isinstance(picture, str | Path) else getattr(picture, "name", None)
-    return Path(name).name if isinstance(name, str | Path) else f"picture {number}"
+    return Path(name).name if isinstance(name, str | Path) else f"image {number}"

@@ -1,8 +1,8 @@
-"""The logit lens: what the model would answer if it stopped after each block (nostalgebraist 2020).
+"""The logit lens: what the model would predict if it stopped after each block (nostalgebraist 2020).
 
-The stream between blocks has one width and, block by block, is only added to; so the last norm and the head
-can read it at any depth, and read a patch as they read the class token. The head was trained on the last
-stream alone: what it says of earlier ones, or of patches, is a hint, not a measurement.
+Blocks only add to the residual stream, so the last norm and the head can read it at any depth, and read a
+patch like the class token. The head was trained on the last stream alone: what it predicts from earlier
+ones, or from patches, is a hint, not a measurement.
 
 Shapes: b batch, n tokens, d width, l depths (before the first block, after each).
 """
@@ -17,6 +17,7 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from saccade.data.splits import evenly
 from saccade.explain.inside.tiles import Tile, tiles
 from saccade.explain.replay import Grid, Moment, grid_of, moments
 from saccade.files.paths import shown
@@ -28,16 +29,16 @@ from saccade.tokens.unfold import read
 from saccade.wording import count, number, percent
 
 MAPS = 4
-"""Pictures whose patches are drawn."""
+"""Images whose patches are drawn."""
 DEPTHS = 7
-"""Depths of such a row of maps, evenly spread."""
+"""Depths in such a row of maps, evenly spread."""
 
-Read = Callable[[Tokens], Float[Tensor, "b classes"]]
+_Read = Callable[[Tokens], Float[Tensor, "b classes"]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Guess:
-    """What would be answered after a block; 0 is before the first."""
+class DepthGuess:
+    """What would be predicted after a block; 0 is before the first."""
 
     block: int
     index: int
@@ -46,30 +47,30 @@ class Guess:
     target: float
     """The probability of the target."""
     patches: int
-    """How many patches, read by themselves, would answer the target."""
+    """Patches that, read alone, would predict the target."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lens:
-    """One picture, read at every depth."""
+    """One image, read at every depth."""
 
     picture: str
     target: int
     label: str
     grid: Grid
-    guesses: tuple[Guess, ...]
+    guesses: tuple[DepthGuess, ...]
     patches: tuple[tuple[float, ...], ...]
-    """The probability of the target that each patch alone would give, by depth; to five digits."""
+    """Probability of the target from each patch alone, by depth; to five digits."""
 
     @property
     def settled(self) -> int:
-        """The block from which on the best guess is the target; one beyond the last if it never is."""
+        """The block from which on the target is predicted; one beyond the last if it never is."""
         wrong = [guess.block for guess in self.guesses if guess.index != self.target]
         return wrong[-1] + 1 if wrong else 0
 
 
 def streams(seen: Iterable[Moment]) -> list[Tokens]:
-    """The residual stream before the first block and after each."""
+    """Return the residual stream before the first block and after each."""
     found: list[Tokens] = []
     for moment in seen:
         found += [moment.out] if found else [moment.z, moment.out]
@@ -77,7 +78,7 @@ def streams(seen: Iterable[Moment]) -> list[Tokens]:
 
 
 def read_depths(vit: ViT, seen: Iterable[Moment]) -> tuple[list[Tokens], Float[Tensor, "l b classes"]]:
-    """The streams, and the probabilities that would be answered from each."""
+    """Return the streams, and the probabilities predicted from each."""
     found: list[Tokens] = []
     answers: list[Tensor] = []
     for moment in seen:
@@ -88,11 +89,11 @@ def read_depths(vit: ViT, seen: Iterable[Moment]) -> tuple[list[Tokens], Float[T
     return found, torch.stack(answers).softmax(-1)
 
 
-def read_tokens(z: Tokens, read: Read, front: int) -> Float[Tensor, "b n classes"]:
-    """The probabilities that each token would give if the whole sequence were nothing but that token.
+def read_tokens(z: Tokens, read: _Read, front: int) -> Float[Tensor, "b n classes"]:
+    """Return the probabilities from each token alone, as if the sequence were copies of that token.
 
     Args:
-        front: Tokens that `read` expects before the patches; they are copies too.
+        front: tokens that `read` expects before the patches; they are copies too.
     """
     alone = repeat(z, "b n d -> (b n) copies d", copies=front + 1)
     return rearrange(read(alone).softmax(-1), "(b n) classes -> b n classes", b=z.shape[0])
@@ -102,7 +103,7 @@ def read_tokens(z: Tokens, read: Read, front: int) -> Float[Tensor, "b n classes
 def measure(
     vit: ViT, image: Image, target: Int[Tensor, "b"], names: Sequence[str], label: Callable[[int], str]
 ) -> tuple[Lens, ...]:
-    """Read every picture at every depth; `names` are the pictures', `label` gives a class its name."""
+    """Read every image at every depth; `names` are the images', `label` names a class."""
     return tuple(
         _one(vit, one, int(wanted), name, label)
         for one, wanted, name in zip(torch.split(image, 1), target.tolist(), names, strict=True)
@@ -116,7 +117,7 @@ def _one(vit: ViT, image: Image, target: int, name: str, label: Callable[[int], 
         each = read_tokens(z[:, front:], vit.read, front)[0]
         best = int(p.argmax())
         guesses.append(
-            Guess(
+            DepthGuess(
                 block=block,
                 index=best,
                 label=label(best),
@@ -137,7 +138,7 @@ def _one(vit: ViT, image: Image, target: int, name: str, label: Callable[[int], 
 
 
 def plots(found: Sequence[Lens]) -> list[Plot]:
-    """The answer by depth for all pictures, and the maps of patches of the first few."""
+    """Plot the answer by depth for all images, and the maps of patches of the first few."""
     return [_answers(found), *(_patches(lens, i) for i, lens in enumerate(found[:MAPS], 1))]
 
 
@@ -149,14 +150,14 @@ def _answers(found: Sequence[Lens]) -> Plot:
     when = "from the start" if settled == 0 else f"after block {number(settled)}"
     return Plot(
         name="lens",
-        title="What the model would answer after each block",
+        title="What the model would predict after each block",
         message=(
-            f"Over {count(len(found), 'picture')} the probability of the final answer is "
+            f"Over {count(len(found), 'image')} the probability of the final answer is "
             f"{percent(float(means[0]))} before the first block, {percent(float(means[depth // 2]))} after "
             f"block {depth // 2} and {percent(float(means[-1]))} at the end; "
-            + (f"the answer stands {when} (median)." if never < len(found) else "it is never the best guess.")
+            + (f"the answer is fixed {when} (median)." if never < len(found) else "it is never predicted.")
         ),
-        note="A thin line is a picture, the thick one their mean. The head was trained on the last block "
+        note="A thin line is an image, the thick one their mean. The head was trained on the last block "
         "only, so what it reads earlier is a hint.",
         columns={
             "picture": "text",
@@ -186,17 +187,16 @@ def _lines(found: Sequence[Lens], means: Float[np.ndarray, "l"], axes: Axes, ink
 
 
 def _patches(lens: Lens, number_: int) -> Plot:
-    all_ = len(lens.patches)
-    depths: list[int] = np.linspace(0, all_ - 1, min(DEPTHS, all_)).round().astype(int).tolist()
+    depths = evenly(len(lens.patches), DEPTHS).tolist()
     last = np.array(lens.patches[-1])
     row, column = divmod(int(last.argmax()), lens.grid[1])
-    agree, places = lens.guesses[-1].patches, last.size
+    agree = lens.guesses[-1].patches
     shape = lens.grid[0] / lens.grid[1]
     return Plot(
         name=f"lens-patches-{number_}",
-        title=f"Which patches of {shown(lens.picture, 60)} would answer {shown(lens.label, 60)}",
+        title=f"Which patches of {shown(lens.picture, 60)} would predict {shown(lens.label, 60)}",
         message=(
-            f"After the last block {agree} of {count(places, 'patch')}, read alone, would answer "
+            f"After the last block {agree} of {count(last.size, 'patch')}, read alone, would predict "
             f"{shown(lens.label, 60)}; the surest is in row {row + 1}, column {column + 1} "
             f"({percent(float(last.max()))})."
         ),

@@ -1,7 +1,7 @@
-"""The norms of tokens through a model, and the few that are much larger than the rest.
+"""The norms of tokens through a model, and the outliers among them.
 
-Large ViTs use patches of plain background as scratch paper: their tokens' norms grow far beyond the others,
-and maps of attention show them as artefacts (Darcet et al. 2024, https://arxiv.org/abs/2309.16588).
+Large ViTs use patches of plain background as scratch memory: the norms of those tokens grow far beyond the
+others, and attention maps show them as artefacts (Darcet et al. 2024, https://arxiv.org/abs/2309.16588).
 
 Shapes: b batch, n tokens, l depths (before the first block, after each).
 """
@@ -25,20 +25,20 @@ from saccade.report.plots import Axes, Ink, Plot
 from saccade.wording import count, number, percent
 
 TIMES = 2.0
-"""A token stands out whose norm is this many times the median of its picture's patches ..."""
+"""A token is an outlier if its norm is this many times the median of its image's patches ..."""
 DEVIATIONS = 6.0
 """... and this many standard deviations above it, as the median of absolute deviations estimates them."""
 NORMAL = 1.4826
-"""Standard deviations of a normal curve in one median absolute deviation."""
+"""Standard deviations of a normal distribution in one median absolute deviation."""
 FAR = 5
-"""A highest norm beyond so many medians is drawn on a scale of powers, or the rest would be a flat line."""
+"""With a highest norm beyond this many medians the scale is logarithmic: the rest would be flat."""
 MAPS = 8
-"""Pictures whose patches are drawn."""
+"""Images whose patches are drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Depth:
-    """All pictures after one block; 0 is before the first."""
+    """All images after one block; 0 is before the first."""
 
     block: int
     median: float
@@ -47,22 +47,22 @@ class Depth:
     high: float
     """The lowest and the highest norm of a patch."""
     front: float
-    """The mean norm of the tokens that belong to no patch; 0 where there are none."""
+    """Mean norm of the tokens that are not patches; 0 where there are none."""
     outliers: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outlier:
-    """A patch whose norm is far above the others of its picture."""
+    """A patch whose norm is far above the others of its image."""
 
     picture: int
-    """Its number, from 0."""
+    """Index of the image."""
     block: int
     row: int
     column: int
     norm: float
     times: float
-    """The median of the picture's patches at that depth."""
+    """Multiple of the median of the image's patches at that depth."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,16 +74,16 @@ class Norms:
     depths: tuple[Depth, ...]
     outliers: tuple[Outlier, ...]
     last: tuple[tuple[float, ...], ...]
-    """The norms of each picture's patches after the last block."""
+    """Norms of each image's patches after the last block."""
 
 
 def norms(found: Sequence[Tokens]) -> Float[Tensor, "l b n"]:
-    """The length of every token of a list of streams."""
+    """Return the norm of every token of a list of streams."""
     return torch.stack([z.double().norm(dim=-1) for z in found])
 
 
 def outliers(found: Float[Tensor, "*any n"]) -> Bool[Tensor, "*any n"]:
-    """Which norms are far above the others of their picture; only what is compared should be given."""
+    """Return which norms are far above the others along the last dimension."""
     middle = found.median(-1, keepdim=True).values
     deviation = NORMAL * (found - middle).abs().median(-1, keepdim=True).values
     return (found > TIMES * middle) & (found > middle + DEVIATIONS * deviation)
@@ -91,13 +91,13 @@ def outliers(found: Float[Tensor, "*any n"]) -> Bool[Tensor, "*any n"]:
 
 @torch.no_grad()
 def measure(vit: ViT, image: Image, names: Sequence[str]) -> Norms:
-    """The norms of every token of some pictures at every depth, and what stands out."""
+    """Measure the norms of every token at every depth, and find the outliers."""
     each = [norms(streams(moments(vit, one))).cpu() for one in torch.split(image, 1)]
-    return describe(torch.cat(each, dim=1), vit.config.front, grid_of(vit, image), names)
+    return summarise(torch.cat(each, dim=1), vit.config.front, grid_of(vit, image), names)
 
 
-def describe(found: Float[Tensor, "l b n"], front: int, grid: Grid, names: Sequence[str]) -> Norms:
-    """Sum up norms by depth; the first `front` tokens belong to no patch and are compared with nothing."""
+def summarise(found: Float[Tensor, "l b n"], front: int, grid: Grid, names: Sequence[str]) -> Norms:
+    """Summarise norms by depth; the first `front` tokens are not patches and are not compared."""
     before, patches = found[..., :front], found[..., front:]
     out = outliers(patches)
     depths = [
@@ -132,19 +132,15 @@ def describe(found: Float[Tensor, "l b n"], front: int, grid: Grid, names: Seque
 
 
 def plots(found: Norms) -> list[Plot]:
-    """Norms by depth, and maps of the last block with the outliers ringed."""
+    """Plot norms by depth, and maps of the last block with the outliers ringed."""
     return [_curve(found), _maps(found)]
 
 
 def _rule() -> str:
     return (
-        f"Ringed is a patch with more than {number(TIMES)} times the median norm of its picture and more "
+        f"A ringed patch has more than {number(TIMES)} times the median norm of its image and is more "
         f"than {number(DEVIATIONS)} deviations above it."
     )
-
-
-def _s(n: int) -> str:
-    return "s" if n == 1 else ""
 
 
 def _curve(found: Norms) -> Plot:
@@ -154,17 +150,17 @@ def _curve(found: Norms) -> Plot:
         share = worst.outliers / (len(found.pictures) * found.grid[0] * found.grid[1])
         most = max(outlier.times for outlier in found.outliers)
         said = (
-            f"{count(worst.outliers, 'patch')} ({percent(share)}) stand{_s(worst.outliers)} out after block "
+            f"{count(worst.outliers, 'outlier')} ({percent(share)} of the patches) after block "
             f"{worst.block}, the most of all; the largest norm is {number(most)} times the median."
         )
     else:
-        said = "No patch stands out after any block."
+        said = "There are no outliers after any block."
     return Plot(
         name="norms",
         title="Token norms after each block",
         message=f"The median norm goes from {number(first.median)} to {number(last.median)}. {said}",
-        note=f"The band holds every patch, the line is their median; dashed are the tokens that belong to no "
-        f"patch. {_rule()}",
+        note=f"The band contains every patch, the line is their median; the dashed line is the tokens that "
+        f"are not patches. {_rule()}",
         columns={
             "block": "count",
             **dict.fromkeys(("lowest", "median", "highest", "other tokens"), "number"),
@@ -187,8 +183,8 @@ def _draw(found: Norms, axes: Axes, ink: Ink) -> None:
             blocks, [d.front for d in found.depths], "--", color=ink.second, label="class token, registers"
         )
     if found.outliers:
-        places = [(o.block, o.norm) for o in found.outliers]
-        axes.plot(*zip(*places, strict=True), "o", fillstyle="none", color=ink.text, ms=6, label="outliers")
+        points = [(o.block, o.norm) for o in found.outliers]
+        axes.plot(*zip(*points, strict=True), "o", fillstyle="none", color=ink.text, ms=6, label="outliers")
     axes.set(xlabel="after block (0: before the first)", ylabel="norm")
     if max(d.high for d in found.depths) > FAR * max(d.median for d in found.depths):
         axes.set_yscale("log")
@@ -199,7 +195,7 @@ def _draw(found: Norms, axes: Axes, ink: Ink) -> None:
 
 
 def _usual(found: Norms) -> float:
-    """The highest norm after the last block of a patch that does not stand out."""
+    """Return the highest norm after the last block that is not an outlier."""
     last = torch.tensor(found.last)
     return float(last.masked_fill(outliers(last), 0).max())
 
@@ -215,17 +211,17 @@ def _maps(found: Norms) -> Plot:
     top = max(max(each) for each in found.last)
     some = "" if len(shown_) == len(found.last) else f" of {len(found.last)}"
     said = (
-        f"{count(len(final), 'patch')} in {count(len({o.picture for o in final}), 'picture')} "
-        f"stand{_s(len(final))} out; the largest norm is {number(top)}."
+        f"{count(len(final), 'outlier')} in {count(len({o.picture for o in final}), 'image')}; the largest "
+        f"norm is {number(top)}."
         if final
-        else f"After the last block no patch stands out; the largest norm is {number(top)}."
+        else f"There are no outliers after the last block; the largest norm is {number(top)}."
     )
     return Plot(
         name="norms-last",
         title="Patch norms after the last block",
         message=said,
-        note=f"{count(len(shown_), 'picture')}{some}. {_rule()}"
-        + " The colours end at the largest norm that is not ringed." * bool(final),
+        note=f"{count(len(shown_), 'image')}{some}. {_rule()}"
+        + " The colour scale ends at the largest norm that is not ringed." * bool(final),
         columns={
             "picture": "text",
             **dict.fromkeys(("lowest", "median", "highest"), "number"),

@@ -1,6 +1,6 @@
-"""How alike the positions are that a model has learnt (Dosovitskiy et al. 2021, figure 7, centre).
+"""The similarity of learnt position embeddings (Dosovitskiy et al. 2021, figure 7, centre).
 
-Shapes: n places of a grid, d width, m some of the places.
+Shapes: n positions of a grid, d width, m some of the positions.
 """
 
 import math
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from saccade.data.splits import evenly
 from saccade.explain.inside.tiles import mosaic
 from saccade.models.build import Vision
 from saccade.models.resnet import ResNet
@@ -19,49 +20,49 @@ from saccade.report.plots import Axes, Ink, Plot
 from saccade.wording import count, number, trend
 
 TILES = 14
-"""Places a side that get a tile; of a larger grid some are chosen, evenly spread."""
+"""Tiles per side; of a larger grid this many positions are chosen, evenly spread."""
 AT_ONCE = 1024
-"""Rows of the similarity that are formed at a time: a grid of 128 x 128 has 16,384."""
+"""Rows of the similarity in memory at a time: a grid of 128 x 128 has 16,384."""
 ABSENT = {
-    "none": "This model was given no positions: to it the patches are a set, so there is nothing to compare.",
-    "relative": "This model's positions are relative: it has learnt a bias for each pair of patches and no "
-    "vector for a place, so there is nothing to compare.",
-    "rope2d": "This model's positions are rotary: a fixed turn of queries and keys and no vector for a "
-    "place, so nothing was learnt that could be compared.",
+    "none": "This model has no positions: to it the patches are a set, so there is nothing to compare.",
+    "relative": "This model's positions are relative: it has learnt a bias for each pair of patches, not a "
+    "vector for each position, so there is nothing to compare.",
+    "rope2d": "This model's positions are rotary: a fixed rotation of queries and keys, not a learnt vector "
+    "for each position, so there is nothing to compare.",
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Positions:
-    """The cosine similarity of position embeddings; places are counted in raster order, from 0."""
+    """The cosine similarity of position embeddings; positions are numbered in raster order, from 0."""
 
     kind: str
     grid: tuple[int, int]
     places: tuple[int, ...]
-    """Those that have a tile."""
+    """The positions that have a tile."""
     similarity: tuple[tuple[float, ...], ...]
-    """Of each of `places` with every place of the grid, to five digits."""
+    """Of each of `places` with every position of the grid, to five digits."""
     by_offset: tuple[tuple[float, ...], ...]
-    """The mean over all pairs that are so many rows and so many columns apart; the first is exactly 1."""
+    """Mean over all pairs at each offset in rows and columns; the first is exactly 1."""
     spearman: float
-    """Rank correlation of distance and mean similarity at that distance; a place with itself is left out."""
+    """Rank correlation of distance and mean similarity at that distance, distance 0 left out."""
     spearman_pairs: float
     """The same over all single pairs of `places` with others."""
     straight: float
-    """Mean similarity of neighbours in a row or a column."""
+    """Mean similarity of neighbours in a row or column."""
     diagonal: float
     """Mean similarity of diagonal neighbours."""
 
 
 def similarity(vectors: Float[Tensor, "n d"], places: Int[Tensor, "m"]) -> Float[Tensor, "m n"]:
-    """The cosine of the angle between the vectors of `places` and all; of a vector with itself, exactly 1."""
+    """Return the cosine similarity of the vectors at `places` with all; with itself, exactly 1."""
     unit = F.normalize(vectors.detach().double(), dim=-1)
     cosine = (unit[places] @ unit.mT).clamp(-1, 1)
     return cosine.scatter_(1, places[:, None], 1.0)
 
 
 def by_offset(vectors: Float[Tensor, "n d"], grid: tuple[int, int]) -> Float[Tensor, "rows columns"]:
-    """The mean similarity of all pairs so many rows and so many columns apart."""
+    """Return the mean similarity of all pairs at each offset in rows and columns."""
     rows, columns = grid
     raster = torch.arange(rows * columns, device=vectors.device)
     row, column = raster // columns, raster % columns
@@ -75,7 +76,7 @@ def by_offset(vectors: Float[Tensor, "n d"], grid: tuple[int, int]) -> Float[Ten
 
 
 def by_distance(mean: Float[np.ndarray, "rows columns"]) -> list[tuple[int, int, float]]:
-    """Distance in whole patches, pairs of places so far apart, and their mean similarity; nearest first."""
+    """Return (distance in whole patches, pairs at that distance, their mean similarity), nearest first."""
     rows, columns = mean.shape
     found: dict[int, tuple[int, float]] = {}
     for (r, c), cosine in np.ndenumerate(mean):
@@ -87,7 +88,7 @@ def by_distance(mean: Float[np.ndarray, "rows columns"]) -> list[tuple[int, int,
 
 
 def correlation(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
-    """Spearman's: Pearson's correlation of the ranks, equal values sharing theirs; nan if there is none."""
+    """Return Spearman's rank correlation, ties averaged; NaN if it is undefined."""
     if not len(x):
         return math.nan
     ranks = [_ranks(values) for values in (x, y)]
@@ -102,9 +103,9 @@ def _ranks(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 
 
 def measure(vectors: Float[Tensor, "n d"], grid: tuple[int, int], kind: str = "learned") -> Positions:
-    """Compare the positions of a grid in raster order; those of a text are a grid of one row."""
+    """Compare the positions of a grid in raster order; a text is a grid of one row."""
     mean = by_offset(vectors, grid).cpu().numpy()
-    rows, columns = (_spread(side, TILES if min(grid) > 1 else TILES**2) for side in grid)
+    rows, columns = (evenly(side, TILES if min(grid) > 1 else TILES**2) for side in grid)
     places = np.array([r * grid[1] + c for r in rows for c in columns])
     cosine = similarity(vectors, torch.from_numpy(places).to(vectors.device)).cpu().numpy()
     means = np.array(by_distance(mean)[1:], float).reshape(-1, 3)
@@ -123,10 +124,6 @@ def measure(vectors: Float[Tensor, "n d"], grid: tuple[int, int], kind: str = "l
     )
 
 
-def _spread(side: int, most: int) -> list[int]:
-    return np.unique(np.linspace(0, side - 1, min(side, most)).round().astype(int)).tolist()
-
-
 def _mean(mean: Float[np.ndarray, "rows columns"], *offsets: tuple[int, int]) -> float:
     rows, columns = mean.shape
     there = [(r, c) for r, c in offsets if r < rows and c < columns]
@@ -135,9 +132,9 @@ def _mean(mean: Float[np.ndarray, "rows columns"], *offsets: tuple[int, int]) ->
 
 
 def positions(module: Vision) -> Positions | str:
-    """The positions of a model at its own grid, or a sentence that says why it has none to compare."""
+    """Compare the positions of a model at its own grid, or say why it has none to compare."""
     if isinstance(module, ResNet):
-        return "A ResNet has no position embeddings: its convolutions know where things are by themselves."
+        return "A ResNet has no position embeddings: convolutions are local by construction."
     config = module.config
     if config.position in ABSENT:
         return ABSENT[config.position]
@@ -149,17 +146,17 @@ def positions(module: Vision) -> Positions | str:
 def _said(found: Positions) -> str:
     (_, *rest) = by_distance(np.array(found.by_offset))
     if not rest:
-        return "There is a single place, and nothing to compare it with."
+        return "There is a single position and nothing to compare it with."
     low = min(rest, key=lambda row: row[2])
-    said = f"A position is exactly 1 with itself and {number(rest[0][2])} with those around it"
+    said = f"The similarity of neighbouring positions is {number(rest[0][2])}"
     if low is not rest[0]:
-        said += f"; similarity is lowest, {number(low[2])}, at {count(low[0], 'patch')}"
+        said += f"; it is lowest, {number(low[2])}, at a distance of {count(low[0], 'patch')}"
     if low is not rest[-1]:
-        said += f" and {number(rest[-1][2])} at the farthest, {rest[-1][0]}"
+        said += f" and {number(rest[-1][2])} at the largest distance, {rest[-1][0]}"
     said += f" (rank correlation with distance: {number(found.spearman)})."
     if math.isnan(found.diagonal):
         return said
-    more = "more alike" if found.straight > found.diagonal else "no more alike"
+    more = "more similar" if found.straight > found.diagonal else "no more similar"
     return (
         f"{said} Neighbours in a row or column are {more} ({number(found.straight)}) than diagonal ones "
         f"({number(found.diagonal)})."
@@ -167,10 +164,10 @@ def _said(found: Positions) -> str:
 
 
 def plots(found: Positions) -> list[Plot]:
-    """The grid of grids, and the mean similarity by distance."""
+    """Plot the grid of grids, and the mean similarity by distance."""
     rows = by_distance(np.array(found.by_offset))
     total = found.grid[0] * found.grid[1]
-    some = f" {count(len(found.places), 'place')} of {total:,} have a tile." * (len(found.places) < total)
+    some = f" {count(len(found.places), 'position')} of {total:,} have a tile." * (len(found.places) < total)
     table = {"distance in patches": "count", "pairs": "count", "mean similarity": "number"}
     names = ("spearman", "spearman_pairs", "straight", "diagonal")
     numbers = {name: getattr(found, name) for name in names if math.isfinite(getattr(found, name))}
@@ -180,8 +177,8 @@ def plots(found: Positions) -> list[Plot]:
             name="positions",
             title="Similarity of position embeddings",
             message=_said(found),
-            note="Each tile belongs to one place of the grid and shows how alike its position is to that of "
-            f"every other place.{some}",
+            note="Each tile belongs to one position of the grid and shows its similarity to every other "
+            f"position.{some}",
             columns=table,
             rows=rows,
             draw=lambda axes, _: _grid(found, axes),
@@ -195,8 +192,8 @@ def plots(found: Positions) -> list[Plot]:
             message=f"{trend('Mean similarity', [row[2] for row in rows[1:]] or [1.0])} over "
             f"{count(rows[-1][0], 'patch')}; single pairs have a rank correlation of "
             f"{number(found.spearman_pairs)} with distance.",
-            note="Points are pairs with the same offset. Where a model has learnt that a picture has rows "
-            "and columns, the lines for one row or column lie above the mean.",
+            note="Points are pairs with the same offset. Where a model has learnt that an image has rows and "
+            "columns, the lines for one row or column lie above the mean.",
             columns=table,
             rows=rows,
             draw=lambda axes, ink: _curve(found, axes, ink),

@@ -1,4 +1,4 @@
-"""Many small maps in one drawing, on one scale of colours, with rings around what stands out."""
+"""Many small maps in one plot, on one colour scale, with rings around outliers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from jaxtyping import Float
 from saccade.report.plots import Axes, Ink, drawable
 
 COLOURS = "viridis"
-"""Read alike on light and dark paper, in grey, and by most people who see few colours."""
+"""Readable on light and dark pages, in grey, and with most colour blindness."""
 RING = "#ff3b30"
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One map or picture, what stands above it, and the (row, column) of what is ringed."""
+    """One map or image, its title, and the (row, column) of what is ringed."""
 
     map: Float[np.ndarray, "rows columns *rgb"]
     title: str = ""
@@ -31,7 +31,7 @@ def mosaic(
     limits: tuple[float, float],
     scale: str = "",
 ) -> None:
-    """Draw maps of one size as a single picture with gaps: hundreds of them are no slower than one."""
+    """Draw maps of one size as a single image with gaps: hundreds of them are as fast as one."""
     tall, wide, *_ = maps[0].shape
     gap = max(1, max(tall, wide) // 14)
     colour = [(0, 0)] * (maps[0].ndim - 2)
@@ -40,7 +40,7 @@ def mosaic(
     padded = [np.pad(each, [(0, gap), (0, gap), *colour], constant_values=np.nan) for each in full]
     whole = rearrange(np.stack(padded), "(r c) i j ... -> (r i) (c j) ...", c=columns)[:-gap, :-gap]
     axes.set_axis_off()
-    if colour:  # what is not a number would be black
+    if colour:  # NaN would be black
         whole = np.concatenate([np.nan_to_num(whole), np.isfinite(whole[..., :1])], axis=-1)
     drawn = axes.imshow(whole, cmap=COLOURS, vmin=limits[0], vmax=limits[1], interpolation="nearest")
     _bar(axes.figure, drawn, axes, scale)
@@ -49,7 +49,7 @@ def mosaic(
 def tiles(
     axes: Axes, ink: Ink, shown: Sequence[Tile], columns: int, limits: tuple[float, float], scale: str = ""
 ) -> None:
-    """Draw maps with titles in so many columns; `scale` names the numbers beside a bar of their colours."""
+    """Draw maps with titles; `scale` is the label of the colour bar."""
     figure = axes.figure
     axes.remove()
     places = figure.subplots(-(-len(shown) // columns), columns, squeeze=False)

@@ -1,7 +1,7 @@
-"""Where a ViT looks: raw attention, attention rollout, and rollout by the gradient of a class.
+"""Attention maps of a ViT: raw attention, attention rollout, and rollout weighted by a class's gradient.
 
-The answer reads some tokens (`readers`); a map says how much of what they hold came from each patch. No more
-than a few rows of all heads' matrices, and one matrix of their mean, are held at a time.
+The head reads some tokens (`read_shares`); a map says how much of their content came from each patch. Only a
+few rows of all heads' matrices, and one matrix of their mean, are in memory at a time.
 
 Shapes: b batch, h heads, n tokens, k width of a head; rows of a matrix are queries.
 """
@@ -13,8 +13,8 @@ from einops import rearrange, reduce, repeat
 from jaxtyping import Float
 from torch import Tensor
 
-from saccade.explain.ask import Maps, Target, chosen, still
-from saccade.explain.replay import Heads, Moment, Rows, grid_of, moments, replay
+from saccade.explain.replay import AttentionRows, HeadOutputs, Moment, grid_of, moments, replay
+from saccade.explain.target import Maps, Target, evaluation_mode, target_score
 from saccade.models.build import Vision
 from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens, probabilities
@@ -23,39 +23,41 @@ from saccade.nn.pool import KINDS, AttentionPool
 from saccade.tokens.unfold import Counted, Stage
 
 AT_ONCE = 2**20
-"""Numbers of the matrices of all heads that are formed at a time."""
+"""Elements of all heads' matrices in memory at a time."""
 
-Mean = Float[Tensor, "b n n"]
-Shares = Float[Tensor, "b n"]
+_Mean = Float[Tensor, "b n n"]
+_Shares = Float[Tensor, "b n"]
 
 
-def rows_of(moment: Moment) -> Iterator[Rows]:
-    """The matrices of a block, as many rows at a time as `AT_ONCE` allows."""
+def rows_of(moment: Moment) -> Iterator[AttentionRows]:
+    """Yield the matrices of a block, as many rows at a time as `AT_ONCE` allows."""
     b, h, n, _ = moment.q.shape
     yield from moment.rows(max(1, AT_ONCE // (b * h * n)))
 
 
-def means(moment: Moment) -> Iterator[tuple[int, Float[Tensor, "b rows n"]]]:
-    """A few rows at a time, the mean over the heads of a block's attention; each row sums to 1."""
+def mean_rows(moment: Moment) -> Iterator[tuple[int, Float[Tensor, "b rows n"]]]:
+    """Yield rows of a block's attention averaged over the heads; each row sums to 1."""
     for rows in rows_of(moment):
         yield rows.start, reduce(rows.p, "b h rows n -> b rows n", "mean")
 
 
-def evidence(moment: Moment, gradient: Heads) -> Iterator[tuple[int, Float[Tensor, "b rows n"]]]:
-    """The same for attention times the gradient of a score by it, where positive.
+def gradient_rows(moment: Moment, gradient: HeadOutputs) -> Iterator[tuple[int, Float[Tensor, "b rows n"]]]:
+    """Yield rows of (attention x gradient of a score with respect to it)+ averaged over the heads.
 
-    The gradient by the matrix is that by the heads' output times the values: the matrix itself need not be
-    in the graph, so the fused kernel goes on computing the answer.
+    The matrix's gradient is that of the heads' output times the values, so the matrix need not be in the
+    graph and the fused kernel still computes the output.
     """
     for rows in rows_of(moment):
         part = gradient[:, :, rows.start : rows.start + rows.p.shape[2]]
         yield rows.start, reduce((rows.p * (part @ moment.v.mT)).relu_(), "b h rows n -> b rows n", "mean")
 
 
-def roll(rolled: Mean, matrix: Iterator[tuple[int, Float[Tensor, "b rows n"]]], stage: Stage) -> Mean:
-    """One step of rollout: A + I, the residual path beside A, its rows made to sum to 1, times what was.
+def rollout_step(
+    rolled: _Mean, matrix: Iterator[tuple[int, Float[Tensor, "b rows n"]]], stage: Stage
+) -> _Mean:
+    """Multiply a block onto the rollout: A + I (the residual path), rows normalised to 1, times `rolled`.
 
-    Tokens that are merged in the block have the mean of their rows."""
+    Tokens merged in the block get the mean of their rows."""
     made = torch.empty_like(rolled)
     for start, a in matrix:
         here = slice(start, start + a.shape[1])
@@ -63,15 +65,15 @@ def roll(rolled: Mean, matrix: Iterator[tuple[int, Float[Tensor, "b rows n"]]], 
     return stage.between(made)
 
 
-def readers(vit: ViT, z: Tokens, counted: Counted | None = None) -> Shares:
-    """How much of the answer is read from each token after the last block; the shares sum to 1.
+def read_shares(vit: ViT, z: Tokens, counted: Counted | None = None) -> _Shares:
+    """Return how much the head reads from each token after the last block; the shares sum to 1.
 
-    The class token, both tokens of a pair, all patches alike where the mean is read (whether or not there is
-    a class token beside them), half and half for token+mean; a probe reads by its own attention. A dropped
-    patch (`counted` is 0) is not read.
+    The class token; both tokens of a pair; all patches equally where their mean is read (with or without a
+    class token); half and half for token+mean; an attention pool by its attention. A dropped patch
+    (`counted` is 0) is not read.
     """
     if isinstance(vit.pool, AttentionPool):
-        return reduce(_probe(vit, z, counted)[0], "b h 1 n -> b n", "mean")
+        return reduce(_attention_pool(vit, z, counted)[0], "b h 1 n -> b n", "mean")
     shares = z.new_zeros(z.shape[:2])
     kind, front = vit.config.pool, vit.config.front
     tokens = KINDS[kind] if kind in ("token", "pair", "token+mean") else 0
@@ -82,10 +84,10 @@ def readers(vit: ViT, z: Tokens, counted: Counted | None = None) -> Shares:
     return shares / shares.sum(1, keepdim=True)
 
 
-def _probe(
+def _attention_pool(
     vit: ViT, z: Tokens, counted: Counted | None
 ) -> tuple[Float[Tensor, "b h 1 n"], Float[Tensor, "b classes"]]:
-    """Attention of the probe of an attention pool, and the answer as computed from that matrix."""
+    """Return the attention of an attention pool, and the logits computed from that matrix."""
     pool = vit.pool
     assert isinstance(pool, AttentionPool)
     q, k, v = pool.attention.split(repeat(pool.probe, "d -> b 1 d", b=z.shape[0]), context=vit.norm(z))
@@ -94,66 +96,68 @@ def _probe(
     return p, vit.head(vit.prelogits((y + pool.mlp(pool.norm(y)))[:, 0]))
 
 
-def _on_grid(vit: ViT, image: Image, shares: Shares) -> Maps:
+def _on_grid(vit: ViT, image: Image, shares: _Shares) -> Maps:
     rows, _ = grid_of(vit, image)
     return rearrange(shares[:, vit.config.front :], "b (r c) -> b r c", r=rows)
 
 
-@still
+@evaluation_mode
 @torch.no_grad()
 def attention(module: Vision, image: Image, target: Target) -> Maps:  # noqa: ARG001 (as all methods)
-    """Raw attention: what the answer's token looks at in the last block, the mean over the heads."""
+    """Return raw attention: of the tokens that are read, in the last block, averaged over the heads."""
     assert isinstance(module, ViT)
     for moment in moments(module, image):
         last = moment
-    shares = readers(module, last.out, last.stage.counted)
-    if isinstance(module.pool, AttentionPool):  # the last attention is the probe's own
+    shares = read_shares(module, last.out, last.stage.counted)
+    if isinstance(module.pool, AttentionPool):  # the last attention is the pool's own
         return _on_grid(module, image, shares)
     shares = last.stage.between(shares[..., None])[..., 0]
-    looked = sum(shares[:, None, start : start + a.shape[1]] @ a for start, a in means(last))
+    looked = sum(shares[:, None, start : start + a.shape[1]] @ a for start, a in mean_rows(last))
     assert isinstance(looked, Tensor)
     return _on_grid(module, image, looked[:, 0])
 
 
-def rolled_out(vit: ViT, image: Image) -> tuple[Mean, Shares]:
-    """The whole matrix of attention rollout, each row of which sums to 1, and who is read at the end."""
+def rollout_matrix(vit: ViT, image: Image) -> tuple[_Mean, _Shares]:
+    """Return the whole matrix of attention rollout (rows sum to 1), and the shares that are read."""
     rolled, shares = torch.empty(0, 0, 0), torch.empty(0, 0)
     for moment in moments(vit, image):
-        rolled = roll(rolled if moment.index else _identity(moment.z), means(moment), moment.stage)
+        rolled = rollout_step(
+            rolled if moment.index else _identity(moment.z), mean_rows(moment), moment.stage
+        )
         if moment.index == len(vit.blocks) - 1:
-            shares = readers(vit, moment.out, moment.stage.counted)
+            shares = read_shares(vit, moment.out, moment.stage.counted)
     return rolled, shares
 
 
-def _identity(z: Tokens) -> Mean:
+def _identity(z: Tokens) -> _Mean:
     return repeat(torch.eye(z.shape[1], dtype=z.dtype, device=z.device), "n m -> b n m", b=z.shape[0])
 
 
-@still
+@evaluation_mode
 @torch.no_grad()
 def rollout(module: Vision, image: Image, target: Target) -> Maps:  # noqa: ARG001 (as all methods)
-    """Attention rollout: attention through all blocks, half of each step along the residual path."""
+    """Return attention rollout: attention multiplied through all blocks, half of each the residual path."""
     assert isinstance(module, ViT)
-    rolled, shares = rolled_out(module, image)
+    rolled, shares = rollout_matrix(module, image)
     return _on_grid(module, image, (shares[:, None] @ rolled)[:, 0])
 
 
-@still
+@evaluation_mode
 def gradient_rollout(module: Vision, image: Image, target: Target) -> Maps:
-    """Rollout of attention times the score's gradient by it, where positive, the mean over the heads."""
+    """Roll out (attention x its gradient)+, averaged over the heads."""
     assert isinstance(module, ViT)
     logits, seen = replay(module, image.requires_grad_(), lambda moment: moment)
     kept, probed = [moment.heads for moment in seen], isinstance(module.pool, AttentionPool)
     end, counted = seen[-1].out, seen[-1].stage.counted
     if probed:
-        p, logits = _probe(module, end, counted)
+        p, logits = _attention_pool(module, end, counted)
         kept.append(p)
-    found = list(torch.autograd.grad(chosen(logits, target).sum(), kept))
+    found = list(torch.autograd.grad(target_score(logits, target).sum(), kept))
     with torch.no_grad():
-        shares = readers(module, end, counted)
+        shares = read_shares(module, end, counted)
         if probed:
             shares = reduce((p * found.pop()).relu(), "b h 1 n -> b n", "mean")
         rolled = _identity(seen[0].z)
         for moment, gradient in zip(seen, found, strict=True):
-            rolled = roll(rolled, evidence(moment, gradient), moment.stage)
+            rolled = rollout_step(rolled, gradient_rows(moment, gradient), moment.stage)
         return _on_grid(module, image, (shares[:, None] @ rolled)[:, 0])

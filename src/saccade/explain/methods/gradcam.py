@@ -12,8 +12,8 @@ from einops import rearrange, reduce
 from jaxtyping import Float
 from torch import Tensor
 
-from saccade.explain.ask import Maps, Target, chosen, still
 from saccade.explain.replay import Moment, grid_of, moments
+from saccade.explain.target import Maps, Target, evaluation_mode, target_score
 from saccade.models.build import Vision
 from saccade.models.resnet import ResNet
 from saccade.models.vit import ViT
@@ -21,51 +21,51 @@ from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image
 from saccade.tokens.unfold import read as unfolded_read
 
-Channels = Float[Tensor, "b d rows columns"]
-Read = Callable[[Tensor], Tensor]
+_Channels = Float[Tensor, "b d rows columns"]
+_Read = Callable[[Tensor], Tensor]
 
 
-def cam(channels: Channels, gradient: Channels) -> Maps:
-    """Channels summed by the mean of their gradient over all places (Eq. 1), where positive (Eq. 2)."""
+def cam(channels: _Channels, gradient: _Channels) -> Maps:
+    """Sum channels weighted by the mean of their gradient over all positions (Eq. 1), then ReLU (Eq. 2)."""
     weight = reduce(gradient, "b d r c -> b d 1 1", "mean")
     return F.relu(reduce(channels * weight, "b d r c -> b r c", "sum"))
 
 
-@still
+@evaluation_mode
 def gradcam(module: Vision, image: Image, target: Target) -> Maps:
-    """Grad-CAM on the last tokens, or the last feature map of a CNN, that the answer reads places from.
+    """Apply Grad-CAM to the last feature map of a CNN, or to the last patch tokens that the head depends on.
 
-    Where the answer is read from the patches, these are the patches after the last block. A class token
-    reads nothing of those, and the gradient by them is zero: it last read the patches in the last block's
-    attention, so these are the patches as they come out of the norm before it.
+    Where the head reads patches, these are the patches after the last block. A head that reads a class token
+    does not depend on those, and their gradient is zero: the class token last read the patches in the last
+    block's attention, so these are the patches after the norm before it.
     """
     if isinstance(module, ResNet):
         with torch.no_grad():
             x = module.encode(image)
-        return cam(x, _slope(x, module.read, target))
+        return cam(x, _gradient(x, module.read, target))
     x, read = _patches_read(module, image)
     rows, _ = grid_of(module, image)
-    both = (t[:, module.config.front :] for t in (x, _slope(x, read, target)))
+    both = (t[:, module.config.front :] for t in (x, _gradient(x, read, target)))
     x, found = (rearrange(t, "b (r c) d -> b d r c", r=rows) for t in both)
     return cam(x, found)
 
 
 @torch.no_grad()
-def _patches_read(vit: ViT, image: Image) -> tuple[Tokens, Read]:
+def _patches_read(vit: ViT, image: Image) -> tuple[Tokens, _Read]:
     *_, last = moments(vit, image)
     if vit.config.pool in ("token", "pair"):
         return last.block.norm1(last.z), partial(_from_norm, vit, last)
     return last.out, partial(unfolded_read, vit, counted=last.stage.counted)
 
 
-def _slope(x: Tensor, read: Read, target: Target) -> Tensor:
-    """The gradient of the score by what is read."""
+def _gradient(x: Tensor, read: _Read, target: Target) -> Tensor:
+    """Return the gradient of the score with respect to x."""
     x = x.detach().requires_grad_()
-    return torch.autograd.grad(chosen(read(x), target).sum(), x)[0]
+    return torch.autograd.grad(target_score(read(x), target).sum(), x)[0]
 
 
 def _from_norm(vit: ViT, last: Moment, x: Tokens) -> Float[Tensor, "b classes"]:
-    """The answer from what the last block's attention is given, and what goes around it."""
+    """Return the logits from the input of the last block's attention and its residual path."""
     block, stage = last.block, last.stage
     z = stage.between(block.add1(last.z, block.attention(x, None, stage.weight, stage.turn)))
     return vit.read(block.add2(z, block.mlp(block.norm2(z))))

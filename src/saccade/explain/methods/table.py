@@ -1,4 +1,4 @@
-"""The methods of explanation by name."""
+"""The explanation methods by name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ import torch
 from PIL.Image import fromarray
 
 from saccade.data.image.resize import Pixels
-from saccade.errors import UsageError, check_word
-from saccade.explain.ask import Function, held
-from saccade.explain.faithfulness.control import random
+from saccade.errors import UsageError, check_word, not_finite
+from saccade.explain.faithfulness.controls import random
 from saccade.explain.heatmap import Heatmap
 from saccade.explain.methods.attention import attention, gradient_rollout, rollout
 from saccade.explain.methods.gradcam import gradcam
 from saccade.explain.methods.gradients import gradient, integrated
 from saccade.explain.methods.occlusion import occlusion
 from saccade.explain.methods.relevance import generic, relevance
+from saccade.explain.target import MethodFunction, held
 from saccade.models.build import Vision
 from saccade.models.resnet import ResNet
 from saccade.nn.patch import Image
@@ -26,16 +26,16 @@ DEFAULT = "relevance"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """A way to make maps, and what there is to know before one reads them."""
+    """An explanation method, and what to know before reading its maps."""
 
     name: str
-    function: Function
+    function: MethodFunction
     by_class: bool
-    """Whether another target gives another map."""
+    """Whether the map depends on the target."""
     only: Literal["vit", "cnn", ""] = ""
-    """The kind of model that it needs, if it needs one."""
+    """The kind of model that it needs, if any."""
     source: str
-    """Who described it, and where."""
+    """The publication."""
 
 
 _ALL = (
@@ -59,7 +59,7 @@ _ALL = (
         function=attention,
         by_class=False,
         only="vit",
-        source="Vaswani et al. 2017, arXiv 1706.03762, equation 1; the last block's, mean over the heads",
+        source="Vaswani et al. 2017, arXiv 1706.03762, equation 1; last block, mean over the heads",
     ),
     Method(
         name="rollout",
@@ -103,19 +103,19 @@ _ALL = (
     Method(name="random", function=random, by_class=False, source="noise; the control"),
 )
 METHODS = {method.name: method for method in _ALL}
-"""The default first, the control last."""
+"""Default first, control last."""
 
 
-def fitting(module: Vision) -> list[str]:
-    """The names of the methods that work for this kind of model."""
+def fitting_methods(module: Vision) -> list[str]:
+    """Return the names of the methods that work for this kind of model."""
     kind = "cnn" if isinstance(module, ResNet) else "vit"
     return [method.name for method in METHODS.values() if method.only in ("", kind)]
 
 
-def method(name: str, module: Vision) -> Method:
-    """A method by name, if it works for this model."""
+def find_method(name: str, module: Vision) -> Method:
+    """Return a method by name, if it works for this model."""
     check_word("the method", name, METHODS)
-    able = fitting(module)
+    able = fitting_methods(module)
     if name not in able:
         what = "a CNN, which has no attention" if isinstance(module, ResNet) else "a ViT"
         raise UsageError(
@@ -132,9 +132,11 @@ def heatmaps(
     label: Callable[[int], str],
     target: int | None = None,
 ) -> list[Heatmap]:
-    """One heatmap a picture; `pixels` is what the model saw before normalising, `label` names a class."""
+    """Return one heat map per image; `pixels` are the images before normalisation, `label` names a class."""
     with torch.no_grad(), held(module):
         logits = module(image)
+    if not logits.isfinite().all():
+        raise not_finite()
     chosen = logits.argmax(-1) if target is None else logits.new_full(logits.shape[:1], target).long()
     maps = how.function(module, image, chosen).cpu().numpy()
     probabilities = logits.softmax(-1).gather(1, chosen[:, None])[:, 0].tolist()

@@ -1,134 +1,212 @@
-"""The page about one picture: click a patch and see where it looks; one file, no server, no network."""
+"""The page about one image: click a patch to see what it attends to; one file, no server, no network."""
 
-from importlib.resources import files
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
 
-from saccade.explain.describe import alt, at, listing, tenth, titled, where
-from saccade.explain.page.content import Grid, Story, Way
-from saccade.explain.page.depths import depth_panel
-from saccade.explain.page.pack import data
-from saccade.explain.page.panels import gaze_panel, looks, map_panel
-from saccade.report import html as show
-from saccade.report.html import Html, joined, name, section, soft, table, tag
+from saccade.explain.explanation import (
+    Explanation,
+    MapValues,
+    alt_text,
+    at_region,
+    hottest_region,
+    hottest_tenth,
+    join_words,
+    method_title,
+)
+from saccade.explain.page.attention_data import to_base64
+from saccade.explain.page.content import MethodResult, PageContent, PageMap
+from saccade.explain.page.panels import attention_panel, depth_panel, drawing_controls, map_panel
+from saccade.report import html
+from saccade.report.html import Html, asset, joined, json_script, name, section, soft, table, tag
 from saccade.report.plots import cells
-from saccade.wording import percent
+from saccade.report.thumbnails import shrink
+from saccade.wording import count, number, percent
 
 LINKS = {
     "map": "Why this answer",
-    "gaze": "Where a patch looks",
+    "gaze": "What a patch attends to",
     "depth": "Layer by layer",
     "truth": "Can it be trusted?",
     "about": "About this page",
 }
 MEANT = (
-    "The model itself is asked: patches are blurred away, the hottest first (deletion), or put back into the "
-    "blurred picture, the hottest first (insertion), while the probability of the class is watched. Gain is "
-    "insertion less deletion. Positive and negative are how often the answer stays while the hottest or the "
-    "coldest go. A map is better than random if hardly any of many random maps gains as much, and the same "
-    "method on shuffled weights does not either."
+    "The model itself is measured: patches are blurred, the hottest first (deletion), or restored in the "
+    "blurred image, the hottest first (insertion), while the probability of the class is recorded. Gain is "
+    "insertion minus deletion. Positive and negative are how often the answer stays the same while the "
+    "hottest or the coldest are deleted. A map is better than random if hardly any of many random maps "
+    "gains as much, and the same method gains less on shuffled weights."
 )
+SIDE = 200
+"""Pixels of a thumbnail in the index."""
 
 
-def page(story: Story) -> str:
-    """The whole file."""
+def render_page(content: PageContent) -> str:
+    """Return the whole file."""
     parts = {
-        "map": map_panel(LINKS["map"], story),
-        "gaze": gaze_panel(LINKS["gaze"], story),
-        "depth": depth_panel(LINKS["depth"], story) if story.lens else None,
-        "truth": _truth(story),
-        "about": _about(story),
+        "map": map_panel(LINKS["map"], content),
+        "gaze": attention_panel(LINKS["gaze"], content),
+        "depth": depth_panel(LINKS["depth"], content) if content.lens else None,
+        "truth": _faithfulness(content),
+        "about": _about(content),
     }
-    links = {anchor: said for anchor, said in LINKS.items() if parts[anchor] is not None}
-    body = joined([_head(story), *(part for part in parts.values() if part is not None), data(story)])
-    title = f"{story.name}: {story.answers[0].label}: saccade explain"
-    return show.page(title, body, links, _asset("page.css"), _asset("page.js"))
+    links = {anchor: title for anchor, title in LINKS.items() if parts[anchor] is not None}
+    body = joined([_head(content), *(part for part in parts.values() if part is not None), _data(content)])
+    title = f"{content.name}: {content.answers[0].label}: saccade explain"
+    style, script = (asset("saccade.explain.page", file) for file in ("page.css", "page.js"))
+    return html.page(title, body, links, style, script)
 
 
-def _asset(file: str) -> str:
-    return files("saccade.explain.page").joinpath(file).read_text(encoding="utf-8")
-
-
-def _head(story: Story) -> Html:
-    answer, way = story.answers[0], next(way for way in story.ways if way.name == story.method)
-    grid = story.map(way.name, answer.index).grid
-    said = [f"The model is {percent(answer.score)} sure of it. ", _first(grid, way)]
+def _head(content: PageContent) -> Html:
+    answer = content.answers[0]
+    result = next(each for each in content.results if each.name == content.method)
+    grid = content.map(result.name, answer.index).grid
+    alt = alt_text(grid, result.name, answer.label, content.name)
     return joined(
         [
             tag("h1", "Why ", name(answer.label), "?"),
-            tag("p", tag("code", name(story.name)), " · ", tag("code", name(story.model)), cls="soft"),
-            tag("p", *said),
-            tag("noscript", _still(story)),
-            looks(),
+            tag("p", tag("code", name(content.name)), " · ", tag("code", name(content.model)), cls="soft"),
+            tag("p", f"The model's confidence is {percent(answer.score)}. ", _first_map(grid, result)),
+            tag("noscript", tag("p", "Scripts are disabled, so nothing can be clicked."), tag("p", alt)),
+            drawing_controls(),
         ]
     )
 
 
-def _first(grid: Grid, way: Way) -> str:
-    """The map shown first, in words."""
+def _first_map(grid: MapValues, result: MethodResult) -> str:
+    """Describe the map shown first."""
+    title = method_title(result.name)
     if not (grid > 0).any():
-        return f"The map of {titled(way.name)} finds nothing in the picture that speaks for it."
-    measured = f" Measured on the model itself, this map is {way.verdict}." if way.verdict else ""
+        return f"The map of {title} finds no evidence for it in the image."
+    measured = f" Measured on the model itself, this map is {result.verdict}." if result.verdict else ""
     return (
-        f"The map of {titled(way.name)} has most of its heat {at(where(grid))}: the hottest tenth of the "
-        f"picture holds {percent(tenth(grid), 0)} of it.{measured}"
+        f"The map of {title} has most of its heat {at_region(hottest_region(grid))}: the hottest tenth of "
+        f"the image holds {percent(hottest_tenth(grid), 0)} of it.{measured}"
     )
 
 
-def _still(story: Story) -> Html:
-    """What is there to see where no script may run."""
-    words = tag("p", "Scripts are switched off here, so that nothing can be clicked; the words remain.")
-    first = story.map(story.method, story.answers[0].index)
-    return joined([words, tag("p", alt(first.grid, first.method, story.answers[0].label, story.name))])
-
-
-def _truth(story: Story) -> Html | None:
-    known = [way for way in story.ways if way.figures]
+def _faithfulness(content: PageContent) -> Html | None:
+    known = [result for result in content.results if result.figures]
     if not known:
         return None
-    known.sort(key=lambda way: -way.figures.get("gain", 0.0))
-    kinds = list(dict.fromkeys(kind for way in known for kind in way.figures))
-    heads = {
-        "method": "text",
-        "verdict": "text",
-        **dict.fromkeys(kinds, "number"),
-        "why": "text",
-        "from": "text",
-    }
+    known.sort(key=lambda result: -result.figures.get("gain", 0.0))
+    kinds = list(dict.fromkeys(kind for result in known for kind in result.figures))
+    words = dict.fromkeys(("method", "verdict"), "text")
+    heads = {**words, **dict.fromkeys(kinds, "number"), "why": "text", "from": "text"}
     rows = [
-        (titled(way.name), way.verdict, *(way.figures.get(kind) for kind in kinds), way.reason, way.source)
-        for way in known
+        (
+            *(method_title(result.name), result.verdict),
+            *(result.figures.get(kind) for kind in kinds),
+            *(result.reason, result.source),
+        )
+        for result in known
     ]
-    good = [titled(way.name) for way in known if way.good]
+    good = [method_title(result.name) for result in known if result.good]
     lead = (
-        f"Better than random on this picture: {listing(good)}."
+        f"Better than random on this image: {join_words(good)}."
         if good
-        else "No map of this picture is better than a random one: do not read them as reasons."
+        else "No map of this image is better than a random one: do not read them as reasons."
     )
     return section(
         "truth",
         LINKS["truth"],
         tag("p", tag("strong", lead)),
-        table("truth-numbers", f"Measured for {story.answers[0].label!r}", list(heads), cells(heads, rows)),
+        table("truth-numbers", f"Measured for {content.answers[0].label!r}", list(heads), cells(heads, rows)),
         soft(MEANT),
     )
 
 
-def _about(story: Story) -> Html:
+def _about(content: PageContent) -> Html:
     rounding = (
-        "Attention is kept in whole steps of 1/255 of the largest number of its row, so that a number here "
-        "is within half a step of the model's own. "
-        if story.gaze is not None
+        "Attention is rounded to steps of 1/255 of the largest number in its row, so a number here is within "
+        "half a step of the model's own. "
+        if content.attention is not None
         else ""
     )
-    left = f"Left out, as they take long: {listing(story.left)} (--all adds them). " if story.left else ""
+    left = (
+        f"Skipped because they are slow: {join_words(content.left)} (--all adds them). "
+        if content.left
+        else ""
+    )
     return section(
         "about",
         LINKS["about"],
         tag(
             "p",
-            "One file, without a network or a server: it can be sent by mail and opened in ten years. "
-            "The maps are the very numbers of ",
+            "One file that needs no network and no server: mail it, or open it in ten years. "
+            "The maps are the exact numbers of ",
             tag("code", "model.explain"),
-            f" in Python. {rounding}{left}Rows and columns count from 1, at the upper left.",
+            f" in Python. {rounding}{left}Rows and columns count from 1 at the upper left.",
             cls="soft",
         ),
     )
+
+
+def _data(content: PageContent) -> Html:
+    """Return what the script reads: maps to the last bit, packed attention, and sentences about them."""
+    packed = None if content.attention is None else content.attention.to_json()
+    return json_script(
+        "data", {"maps": [_map_data(content, each) for each in content.maps], "attention": packed}
+    )
+
+
+def _map_data(content: PageContent, each: PageMap) -> dict[str, Any]:
+    label = next((a.label for a in content.answers if a.index == each.target), "every class")
+    result = next(result for result in content.results if result.name == each.method)
+    rows, columns = each.grid.shape
+    first = each.target in (None, content.answers[0].index)
+    return {
+        "method": each.method,
+        "target": each.target,
+        "rows": rows,
+        "columns": columns,
+        "values": to_base64(each.grid.astype("<f4")),
+        "alt": alt_text(each.grid, each.method, label, content.name),
+        "told": _describe_map(each, result, label),
+        "verdict": _describe_verdict(result) if first else "",
+        "good": result.good if first else None,
+    }
+
+
+def _describe_map(each: PageMap, result: MethodResult, label: str) -> str:
+    if not (each.grid > 0).any():
+        return f"There is no evidence for {label!r} in the image."
+    where = at_region(hottest_region(each.grid))
+    share = f"the hottest tenth holds {percent(hottest_tenth(each.grid), 0)} of the heat"
+    if not result.by_class:
+        lead = "This method does not distinguish classes: its map is the same for all of them. "
+        return f"{lead}Most of the heat is {where}; {share}."
+    return f"Most of the evidence for {label!r} is {where}; {share}."
+
+
+def _describe_verdict(result: MethodResult) -> str:
+    if not result.verdict:
+        return ""
+    gain = f" (gain {number(result.figures['gain'])})" if "gain" in result.figures else ""
+    return f"{result.verdict[0].upper()}{result.verdict[1:]}: {result.reason}{gain}."
+
+
+def render_index(entries: Sequence[tuple[Explanation, str]], model: str) -> str:
+    """Return a page that links to the pages of several images; the files of those stand beside it."""
+    images = count(len(entries), "image")
+    cards = tag("ul", *(tag("li", _card(*entry)) for entry in entries), cls="gallery")
+    body = [
+        tag("h1", f"Why these answers: {images}"),
+        tag("p", tag("code", name(model)), cls="soft"),
+        section("pictures", "Images", cards),
+    ]
+    return html.page(f"{model}: {images}: saccade explain", joined(body), {"pictures": "Images"})
+
+
+def _card(explanation: Explanation, file: str) -> Html:
+    heatmap = explanation.heatmap
+    small = shrink(explanation.overlay(), SIDE, tiny=0, quality=85).address
+    words = tag(
+        "figcaption",
+        tag("span", tag("b", name(heatmap.label)), f", confidence {percent(heatmap.probability)}"),
+        tag("span", f"{method_title(heatmap.method)}: {explanation.where}"),
+        *([] if explanation.verdict is None else [tag("span", explanation.verdict.word)]),
+        tag("code", name(explanation.name)),
+    )
+    link = tag("a", tag("img", src=small, alt=explanation.alt), href=Html(quote(file)))
+    return tag("figure", link, words)

@@ -1,8 +1,8 @@
-"""Where a model of text looked, word by word: through the same blocks and the same replay as pictures.
+"""The attention of text models, word by word, by the same replay of blocks as for images.
 
-A Seq2Seq tells its alignment itself (Bahdanau et al. 2015, figure 3); a Transformer has three kinds of
+A Seq2Seq returns its alignment itself (Bahdanau et al. 2015, figure 3); a Transformer has three kinds of
 attention, GPT and BERT one.
-Shapes: b texts (one), n words that look, m words looked at, l layers, h heads, d width, v vocabulary.
+Shapes: b texts (one), n words that attend, m words attended to, l layers, h heads, d width, v vocabulary.
 """
 
 from collections.abc import Sequence
@@ -14,114 +14,118 @@ import torch
 from jaxtyping import Float, Float32, Int
 from torch import Tensor
 
-from saccade.errors import ModelError, UsageError
+from saccade.errors import ModelError, UsageError, not_finite
 from saccade.explain.replay import follow
-from saccade.models.modules import resting
+from saccade.models.modules import device_of, evaluating
 from saccade.models.text.bert import BERT
-from saccade.models.text.captioner import Captioner
 from saccade.models.text.decoding import Marks, greedy
 from saccade.models.text.gpt import GPT
 from saccade.models.text.seq2seq import Seq2Seq
-from saccade.models.text.transformer import Decoder, Transformer
+from saccade.models.text.transformer import Captioner, Decoder, Transformer
 from saccade.nn.attention import Weight, attend, causal, probabilities
 from saccade.nn.text.words import past
 from saccade.text.generate import Filling, around, check_length
+from saccade.text.model import TextFolder
 from saccade.text.vocabulary import HOLE, Vocabulary
 from saccade.tokens.unfold import Stage
-from saccade.weights.load_text import Spoken
 
 MOST = 256
-"""Tokens of a text: a matrix of more could not be read, and all of them would not fit into a page."""
+"""Most tokens of a text: a larger matrix would not be readable, and all of them would not fit into a page."""
 TOP = 5
 Matrices = Float32[np.ndarray, "l h n m"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
-    """One kind of attention of a model, in all of its layers and heads."""
+class AttentionMaps:
+    """One kind of attention of a model, in all layers and heads."""
 
     name: str
     title: str
     rows: tuple[str, ...]
-    """The words that look."""
+    """The words that attend."""
     columns: tuple[str, ...]
-    """The words looked at."""
+    """The words attended to."""
     p: Matrices
 
     @property
     def layer(self) -> int:
-        """The layer shown first: before the last one, which aligns best (Garg et al. 2019, section 3.1)."""
+        """The layer shown first: the last but one, which aligns best (Garg et al. 2019, section 3.1)."""
         return max(0, self.p.shape[0] - 2)
 
     def mean(self) -> Float32[np.ndarray, "n m"]:
-        """The mean of the heads of that layer."""
+        """Return the mean of the heads of that layer."""
         return self.p[self.layer].mean(0)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists and words."""
-        told = {"name": self.name, "rows": list(self.rows), "columns": list(self.columns)}
-        return {**told, "layer": self.layer + 1, "attention": np.round(self.p, 6).tolist()}
+        """Return plain lists and words."""
+        words = {"name": self.name, "rows": list(self.rows), "columns": list(self.columns)}
+        return {**words, "layer": self.layer + 1, "attention": np.round(self.p, 6).tolist()}
 
 
-class Guess(NamedTuple):
-    """A place whose word the model was asked for, and its likeliest answers."""
+class WordGuess(NamedTuple):
+    """A position whose word the model predicts, and its most likely words."""
 
     place: int
     words: list[Filling]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reading:
-    """A text, what the model made of it, and where it looked meanwhile."""
+class TextReading:
+    """A text, the model's answer, and its attention."""
 
     text: str
     answer: str
-    """The translation; nothing for a GPT or BERT, which have guesses."""
+    """The translation; empty for GPT and BERT, which have guesses."""
     kind: str
-    looks: tuple[Look, ...]
-    guesses: tuple[Guess, ...] = ()
+    maps: tuple[AttentionMaps, ...]
+    guesses: tuple[WordGuess, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, words and numbers."""
+        """Return plain lists, words and numbers."""
         guesses = [
             {"place": each.place, "words": [{"word": word, "p": round(p, 6)} for word, p in each.words]}
             for each in self.guesses
         ]
-        looks = [look.to_json() for look in self.looks]
-        told = {"text": self.text, "model": self.kind, "answer": self.answer}
-        return {**told, "guesses": guesses, "looks": looks}
+        known = {"text": self.text, "model": self.kind, "answer": self.answer}
+        return {**known, "guesses": guesses, "looks": [maps.to_json() for maps in self.maps]}
 
 
-def read(spoken: Spoken, text: str, target: str | None = None) -> Reading:
-    """Ask a model about a text and keep where it looked.
+def read_text(spoken: TextFolder, text: str, target: str | None = None) -> TextReading:
+    """Run a model on a text and return its answer and attention.
 
     Args:
-        target: a translation to be aligned with the text; the model's own if none is given.
+        target: a translation to align with the text; by default the model's own.
     """
     if not text.strip():
-        raise UsageError("the text is empty; expected at least a word")
+        raise UsageError("the text is empty; expected at least one word")
     module = spoken.module
     if target is not None and spoken.task != "translate":
         raise UsageError(
             f"a translation was given to align, but a {type(module).__name__} does not translate"
         )
-    with resting(module) as device:
-        if isinstance(module, Seq2Seq | Transformer):
-            return _translated(spoken, text.strip(), target, device)
+    if isinstance(module, Captioner):
+        raise ModelError("a captioner reads images, not text; use a text model")
+    device = device_of(module)
+    with evaluating(module):
         if isinstance(module, GPT):
-            return _continued(module, spoken.vocabulary, text, device)
-        if isinstance(module, BERT):
-            return _filled(module, spoken.vocabulary, text, device)
-    assert isinstance(module, Captioner)
-    raise ModelError("a captioner reads pictures, and no text; ask a model of text what it looked at")
+            found = _read_gpt(module, spoken.vocabulary, text, device)
+        elif isinstance(module, BERT):
+            found = _read_bert(module, spoken.vocabulary, text, device)
+        else:
+            assert isinstance(module, Seq2Seq | Transformer)
+            found = _read_translation(spoken, text.strip(), target, device)
+    chances = [np.array([word.p for word in guess.words]) for guess in found.guesses]
+    if not all(np.isfinite(numbers).all() for numbers in (*chances, *(maps.p for maps in found.maps))):
+        raise not_finite()
+    return found
 
 
-def labels(vocabulary: Vocabulary, numbers: Sequence[int]) -> tuple[str, ...]:
-    """Words as a picture shows them; a piece that goes on a word begins with a hyphen."""
+def word_labels(vocabulary: Vocabulary, numbers: Sequence[int]) -> tuple[str, ...]:
+    """Return words as a plot shows them; a piece that continues a word starts with a hyphen."""
     found = []
     for i, word in enumerate(vocabulary.words(numbers)):
-        goes_on = vocabulary.kind == "pairs" and i > 0 and word[:1].isalnum()
-        found.append(("-" if goes_on else "") + (word.strip() or "\N{OPEN BOX}"))
+        continues = vocabulary.kind == "pairs" and i > 0 and word[:1].isalnum()
+        found.append(("-" if continues else "") + (word.strip() or "\N{OPEN BOX}"))
     return tuple(found)
 
 
@@ -129,13 +133,13 @@ def _stack(matrices: Sequence[Float[Tensor, "1 h n m"]]) -> Matrices:
     return torch.cat(list(matrices)).float().cpu().numpy()
 
 
-def _translated(spoken: Spoken, text: str, target: str | None, device: torch.device) -> Reading:
+def _read_translation(spoken: TextFolder, text: str, target: str | None, device: torch.device) -> TextReading:
     module, words = spoken.module, spoken.vocabulary
     assert isinstance(module, Seq2Seq | Transformer)
     if isinstance(module, Seq2Seq) and not module.config.looks:
         raise ModelError(
-            f"this Seq2Seq has no attention (context {module.config.context!r}): its decoder is told one "
-            "vector of the whole sentence; train seq2seq_attention to see where it looks"
+            f"this Seq2Seq has no attention (context {module.config.context!r}): its decoder sees the "
+            "sentence as one vector; train seq2seq_attention to see an alignment"
         )
     numbers = [*spoken.reads.encode(text), spoken.reads.eos]
     check_length(text, len(numbers), MOST)
@@ -148,15 +152,17 @@ def _translated(spoken: Spoken, text: str, target: str | None, device: torch.dev
         written = [*words.encode(target.strip()), words.eos]
         check_length(target, len(written), MOST)
     given = torch.tensor([[words.bos, *written[:-1]]] if written else [[words.bos]], device=device)
-    before, after = labels(spoken.reads, numbers), labels(words, written or [words.eos])
+    before, after = word_labels(spoken.reads, numbers), word_labels(words, written or [words.eos])
     if isinstance(module, Seq2Seq):
         _, p = module.align(source, None, given)
-        looks = [
-            Look("alignment", "From each word written to the source", after, before, _stack([p[:, None]]))
+        maps = [
+            AttentionMaps(
+                "alignment", "From each target word to the source", after, before, _stack([p[:, None]])
+            )
         ]
     else:
-        looks = _transformer(module, source, given, (before, after, labels(words, given[0].tolist())))
-    return Reading(text, words.decode(written), type(module).__name__, tuple(looks))
+        maps = _transformer(module, source, given, (before, after, word_labels(words, given[0].tolist())))
+    return TextReading(text, words.decode(written), type(module).__name__, tuple(maps))
 
 
 def _transformer(
@@ -164,25 +170,25 @@ def _transformer(
     source: Int[Tensor, "1 m"],
     given: Int[Tensor, "1 n"],
     words: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
-) -> list[Look]:
+) -> list[AttentionMaps]:
     before, after, said = words
     z, depth = module.encoder.dropout(module.embed(source)), len(module.encoder.blocks)
     among = []
     for moment in follow(module.encoder.blocks, z, [Stage(None, None)] * depth):
         among.append(moment.attention)
         z = moment.out
-    own, cross, _ = decoded(module.decoder, module.encoder.norm(z), None, given)
+    own, cross, _ = decoder_attention(module.decoder, module.encoder.norm(z), None, given)
     return [
-        Look("alignment", "From each word written to the source", after, before, _stack(cross)),
-        Look("source", "Among the words of the source", before, before, _stack(among)),
-        Look("written", "From each word to those written before it", said, said, _stack(own)),
+        AttentionMaps("alignment", "From each target word to the source", after, before, _stack(cross)),
+        AttentionMaps("source", "Among the source words", before, before, _stack(among)),
+        AttentionMaps("written", "From each target word to those before it", said, said, _stack(own)),
     ]
 
 
-def decoded(
+def decoder_attention(
     decoder: Decoder, memory: Float[Tensor, "1 m d"], weight: Weight | None, given: Int[Tensor, "1 n"]
 ) -> tuple[list[Tensor], list[Tensor], Float[Tensor, "1 n v"]]:
-    """A decoder in slow motion: its matrices to its own words and to the source, and its logits."""
+    """Run a decoder block by block; return its attention to itself and to the source, and its logits."""
     z, before = decoder.dropout(decoder.words(given)), causal(given.shape[1], given.device)
     own, cross = [], []
     for block in decoder.blocks:
@@ -196,10 +202,10 @@ def decoded(
     return own, cross, decoder.read(z)
 
 
-def blocks_seen(
+def block_attention(
     module: GPT | BERT, tokens: Int[Tensor, "1 n"]
 ) -> tuple[list[Float[Tensor, "1 h n n"]], Float[Tensor, "1 n d"]]:
-    """The matrices of each block, and the stream after the last."""
+    """Return the matrices of each block, and the stream after the last."""
     weight = past(tokens, None) if isinstance(module, GPT) else None
     z, seen = module.embed(tokens), []
     for moment in follow(module.blocks, z, [Stage(weight, None)] * len(module.blocks)):
@@ -218,24 +224,26 @@ def _likeliest(vocabulary: Vocabulary, logits: Float[Tensor, "v"]) -> list[Filli
     ]
 
 
-def _continued(module: GPT, words: Vocabulary, text: str, device: torch.device) -> Reading:
+def _read_gpt(module: GPT, words: Vocabulary, text: str, device: torch.device) -> TextReading:
     numbers = words.encode(text.rstrip(" ") if words.kind == "pairs" else text)
     check_length(text, len(numbers), min(MOST, module.config.context))
-    seen, z = blocks_seen(module, torch.tensor([numbers], device=device))
-    said = labels(words, numbers)
-    look = Look("attention", "From each word to itself and those before it", said, said, _stack(seen))
-    guess = Guess(len(numbers), _likeliest(words, module.read(z[0, -1])))
-    return Reading(text, "", "GPT", (look,), (guess,))
+    seen, z = block_attention(module, torch.tensor([numbers], device=device))
+    said = word_labels(words, numbers)
+    maps = AttentionMaps(
+        "attention", "From each word to itself and those before it", said, said, _stack(seen)
+    )
+    guess = WordGuess(len(numbers), _likeliest(words, module.read(z[0, -1])))
+    return TextReading(text, "", "GPT", (maps,), (guess,))
 
 
-def _filled(module: BERT, words: Vocabulary, text: str, device: torch.device) -> Reading:
+def _read_bert(module: BERT, words: Vocabulary, text: str, device: torch.device) -> TextReading:
     before, after = words.frame
     numbers = around(words, text) if HOLE in text else [*before, *words.encode(text.strip()), *after]
     check_length(text, len(numbers), min(MOST, module.config.context))
-    seen, z = blocks_seen(module, torch.tensor([numbers], device=device))
+    seen, z = block_attention(module, torch.tensor([numbers], device=device))
     holes = [i for i, number in enumerate(numbers) if number == words.mask] if HOLE in text else []
     logits = [module.read(module.last(z[0, i])) for i in holes] if module.fill is not None else []
-    guesses = [Guess(i, _likeliest(words, row)) for i, row in zip(holes, logits, strict=False)]
-    said = labels(words, numbers)
-    look = Look("attention", "From each word to all others", said, said, _stack(seen))
-    return Reading(text, "", "BERT", (look,), tuple(guesses))
+    guesses = [WordGuess(i, _likeliest(words, row)) for i, row in zip(holes, logits, strict=False)]
+    said = word_labels(words, numbers)
+    maps = AttentionMaps("attention", "From each word to all others", said, said, _stack(seen))
+    return TextReading(text, "", "BERT", (maps,), tuple(guesses))

@@ -1,6 +1,6 @@
-"""BERT: a Transformer that looks both ways and fills in hidden words (Devlin et al. 2019, arXiv 1810.04805).
+"""BERT: a Transformer that reads both ways and fills in hidden words (Devlin et al. 2019, arXiv 1810.04805).
 
-The blocks are the ViT's, post-norm; the only mask is the padding's.
+The blocks are the ViT's, post-norm; only padding is masked.
 Shapes: b texts, n words, d width, v vocabulary.
 """
 
@@ -19,7 +19,7 @@ from saccade.nn.mlp import FORMS
 from saccade.nn.norm import norm
 from saccade.nn.stack import Stack
 from saccade.nn.text.decoder_block import encoder_block
-from saccade.nn.text.words import Mask, Numbers, Words, places, weight_of
+from saccade.nn.text.words import Mask, Numbers, WordEmbedding, places, weight_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,15 +29,15 @@ class BERTConfig:
     vocabulary: int = 30_522
     context: int = 512
     segments: int = 2
-    """Kinds of sentences in a text (section 3: the first and the second)."""
+    """Kinds of sentences in a text (section 3: first and second)."""
     width: int = 768
     depth: int = 12
     heads: int = 12
     hidden: int = 3072
     fills: bool = True
-    """Whether it has the head that names hidden words."""
+    """Whether there is a head that predicts hidden words."""
     pooled: bool = True
-    """Whether it has the Linear + tanh that sums a text up from its first token."""
+    """Whether there is a Linear + tanh that summarises a text from its first token."""
     classes: int = 0
     """Classes of the whole text (next sentence: 2); 0 means no such head."""
     block: BlockStyle = BlockStyle(placement="post", eps=1e-12, dropout=0.1)
@@ -49,11 +49,11 @@ class BERTConfig:
         check_number("segments", self.segments, 1, 1024)
         check_number("classes", self.classes, 0, 2**20)
         if self.classes and not self.pooled:
-            raise UsageError(f"classes is {self.classes}, but pooled is off; a class is read from it")
+            raise UsageError(f"classes is {self.classes}, but pooled is off; classes need the pooled output")
 
 
 class Fill(nn.Module):
-    """The head that names hidden words: Linear, GELU, norm, the table of words transposed, a bias."""
+    """The head that predicts hidden words: Linear, GELU, norm, the transposed word table, a bias."""
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__()
@@ -62,18 +62,18 @@ class Fill(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.gelu = FORMS[config.block.gelu]
 
-    def forward(self, z: Float[Tensor, "*n d"], words: Words) -> Float[Tensor, "*n v"]:
+    def forward(self, z: Float[Tensor, "*n d"], words: WordEmbedding) -> Float[Tensor, "*n v"]:
         z = self.norm(F.gelu(self.dense(z), approximate=self.gelu))
         return F.linear(z, words.table.weight, self.bias)
 
 
 class BERT(nn.Module):
-    """Words, blocks, answers; your own loops run over `embed`, `blocks`, `read`."""
+    """Words, blocks, logits; your own loops run over `embed`, `blocks`, `read`."""
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__()
         self.config, style = config, config.block
-        self.words = Words(config.vocabulary, config.context, config.width)
+        self.words = WordEmbedding(config.vocabulary, config.context, config.width)
         self.segment = nn.Embedding(config.segments, config.width)
         self.norm = norm(style.norm, config.width, style.eps)
         self.dropout = nn.Dropout(style.dropout)
@@ -90,32 +90,32 @@ class BERT(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def embed(self, tokens: Numbers, mask: Mask | None = None, segments: Numbers | None = None) -> Tokens:
-        """Words, their places and their segments, summed and normalised (figure 2)."""
+        """Return words, positions and segments, summed and normalised (figure 2)."""
         z = self.words(tokens, None if mask is None else places(mask))
         z = z + (self.segment.weight[0] if segments is None else self.segment(segments))
         return self.dropout(self.norm(z))
 
     def encode(self, tokens: Numbers, mask: Mask | None = None, segments: Numbers | None = None) -> Tokens:
-        """Words that have seen all others."""
+        """Return the words after the last block."""
         z, weight = self.embed(tokens, mask, segments), weight_of(mask)
         for block in self.blocks:
             z = block(z, weight)
         return self.last(z)
 
     def read(self, z: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
-        """Logits of hidden words; give only the places that were hidden, and the rest costs nothing."""
+        """Return logits of hidden words; pass only the hidden positions to save time."""
         if self.fill is None:
             raise UsageError("this BERT has no head for hidden words; build it with fills=True")
         return self.fill(z, self.words)
 
     def summary(self, z: Tokens) -> Float[Tensor, "b d"]:
-        """The text as one vector: tanh of a linear layer on its first token."""
+        """Return the text as one vector: tanh of a linear layer on its first token."""
         if self.pool is None:
             raise UsageError("this BERT has no pooled output; build it with pooled=True")
         return self.pool(z[:, 0]).tanh()
 
     def classify(self, z: Tokens) -> Float[Tensor, "b classes"]:
-        """Logits of the whole text's class."""
+        """Return logits of the whole text's class."""
         if self.head is None:
             raise UsageError("this BERT has no classes; build it with classes=2 or more")
         return self.head(self.dropout(self.summary(z)))

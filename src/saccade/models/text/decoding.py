@@ -1,15 +1,16 @@
-"""Writing a text with whatever scores a next word: greedily, by chance, by beam search; in batches.
+"""Generate text from any model that scores the next word: greedy, sampling or beam search; in batches.
 
-A text ends at `eos` or after `most` words; marks of beginning and padding are never written. Sentences that
-have ended leave the batch, so that a long one does not cost the others' time.
-Shapes: b sentences, r of them not ended yet, w beams, v vocabulary.
+A text ends at `eos` or after `most` words; `bos` and padding are never written. Sentences that have ended
+leave the batch, so a long one does not cost the others' time. Masks are True at words and False at padding,
+which is on the right.
+Shapes: b sentences, r of them not ended yet, n words of the target, m of the source, w beams, v vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,15 +18,77 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from saccade.errors import check_number
-from saccade.models.text.sequence import NextToken
+from saccade.errors import check_number, not_finite
+from saccade.models.modules import evaluating
 
 Choose = Callable[[Float[Tensor, "r v"], Int[Tensor, "r"]], Int[Tensor, "r"]]
 
 
+@runtime_checkable
+class Translator(Protocol):
+    """Seq2Seq, Transformer and captioner: logits of each next word, given a source and the words before.
+
+    The source is a batch of sentences (b m), or of images (b 3 height width) without a mask; `target_in`
+    starts with `bos`.
+    """
+
+    def forward(
+        self, source: Tensor, mask: Bool[Tensor, "b m"] | None, target_in: Int[Tensor, "b n"]
+    ) -> Float[Tensor, "b n v"]: ...
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """GPT: the logits at a word predict the next one."""
+
+    def forward(
+        self, tokens: Int[Tensor, "b n"], mask: Bool[Tensor, "b n"] | None = None
+    ) -> Float[Tensor, "b n v"]: ...
+
+
+@runtime_checkable
+class Filler(Protocol):
+    """BERT: the logits at a word predict the word itself, which was hidden; `segments` number the parts."""
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "b n"],
+        mask: Bool[Tensor, "b n"] | None = None,
+        segments: Int[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b n v"]: ...
+
+
+@runtime_checkable
+class DecodingState(Protocol):
+    """What a model keeps after some words; immutable, a step returns a new one."""
+
+    def reorder(self, index: Int[Tensor, "r"]) -> "DecodingState":
+        """Return the state of these rows, in this order; rows may be left out or repeated."""
+        ...
+
+
+@runtime_checkable
+class NextToken(Protocol):
+    """What a model needs to generate text."""
+
+    def start(
+        self, source: Tensor, mask: Bool[Tensor, "b m"] | None, bos: int
+    ) -> tuple[Any, Int[Tensor, "b"]]:
+        """Return the state before the first new word, and the word to step from.
+
+        An encoder-decoder steps from `bos`; a GPT's source is the prompt, and it steps from its last word
+        (from `bos` if the prompt is empty).
+        """
+        ...
+
+    def step(self, state: Any, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], Any]:
+        """Return log-probabilities of the word after `token`, and the state after `token`."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marks:
-    """Numbers of the words that frame a text; -1 where there is none."""
+    """Ids of the special tokens; -1 if there is none."""
 
     bos: int = -1
     eos: int = -1
@@ -33,29 +96,29 @@ class Marks:
 
     @property
     def unwritten(self) -> list[int]:
-        """What is never written; GPT-2 has one mark for both ends, and that may end a text."""
+        """Ids that are never written; GPT-2 has one mark for both ends, which may end a text."""
         return sorted({self.bos, self.pad} - {self.eos, -1})
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words without marks."""
+    """Words without special tokens."""
 
     tokens: tuple[int, ...]
     log_p: float
-    """Sum of the log-probabilities of its words and, if it came to it, of its end."""
+    """Sum of the log-probabilities of its words and, if it ended, of `eos`."""
     ended: bool
-    """Whether it ended by itself, and not because it was long enough."""
+    """Whether it reached `eos` before the length limit."""
 
     def score(self, alpha: float) -> float:
-        """log P / ((5 + length) / 6)^alpha, the end counted (Wu et al. 2016, arXiv 1609.08144, Eq. 14)."""
+        """log P / ((5 + length) / 6)^alpha, counting `eos` (Wu et al. 2016, arXiv 1609.08144, Eq. 14)."""
         return self.log_p / ((5 + len(self.tokens) + self.ended) / 6) ** alpha
 
 
 def greedy(
     model: NextToken, source: Tensor, mask: Bool[Tensor, "b m"] | None, marks: Marks, most: int = 100
 ) -> list[Sentence]:
-    """The likeliest word each time."""
+    """Take the likeliest word each time."""
     return _follow(model, source, mask, marks, most, lambda log_p, _: log_p.argmax(-1))
 
 
@@ -72,13 +135,13 @@ def sample(
     seed: int = 0,
     numbers: Sequence[int] | None = None,
 ) -> list[Sentence]:
-    """Words drawn by their probability; a text depends on its seed and number alone, not on its batch.
+    """Draw words by their probability; a text depends on its seed and number alone, not on its batch.
 
     Args:
-        temperature: logits are divided by it; below 1 is bolder, above 1 wilder.
-        top_k: only among so many likeliest words (Fan et al. 2018); 0 means all.
-        top_p: only among the likeliest words that hold so much probability (Holtzman et al. 2020).
-        numbers: of the texts; by default their places. Texts of one source and other numbers differ.
+        temperature: Divides the logits; below 1 is more certain, above 1 more random.
+        top_k: Draw only among this many likeliest words (Fan et al. 2018); 0 means all.
+        top_p: Draw only among the likeliest words up to this total probability (Holtzman et al. 2020).
+        numbers: One per text; texts of one source with different numbers differ. Default: 0, 1, 2, ...
     """
     check_number("temperature", temperature, 1e-3, 1e3)
     check_number("top_k", top_k, 0, 2**24)
@@ -94,28 +157,20 @@ def sample(
             kept[:, top_k:] = False
         ladder = (p * kept).cumsum(-1)
         chance = p.new_tensor([[chances[row].random()] for row in rows.tolist()])
-        place = torch.searchsorted(ladder, chance * ladder[:, -1:], right=True)
-        return words.gather(1, place.minimum((kept & (p > 0)).sum(-1, keepdim=True) - 1))[:, 0]
+        index = torch.searchsorted(ladder, chance * ladder[:, -1:], right=True)
+        return words.gather(1, index.minimum((kept & (p > 0)).sum(-1, keepdim=True) - 1))[:, 0]
 
     return _follow(model, source, mask, marks, most, choose)
 
 
-@contextmanager
-def at_rest(model: NextToken) -> Iterator[None]:
-    """No gradients and no dropout; afterwards the model is as it was."""
-    training = isinstance(model, nn.Module) and model.training
-    with torch.no_grad():
-        if isinstance(model, nn.Module) and training:
-            model.eval()
-        try:
-            yield
-        finally:
-            if isinstance(model, nn.Module) and training:
-                model.train()
+def _evaluating(model: NextToken) -> AbstractContextManager[None]:
+    return evaluating(model) if isinstance(model, nn.Module) else torch.inference_mode()
 
 
 def _step(model: NextToken, state: Any, token: Tensor, marks: Marks) -> tuple[Tensor, Any]:
     log_p, state = model.step(state, token)
+    if log_p.isnan().any():
+        raise not_finite()
     for number in marks.unwritten:
         log_p[:, number] = -torch.inf
     return log_p, state
@@ -129,8 +184,8 @@ def _follow(
     most: int,
     choose: Choose,
 ) -> list[Sentence]:
-    """One word after the other, one text a source."""
-    with at_rest(model):
+    """Write word by word, one text per source."""
+    with _evaluating(model):
         state, token = model.start(source, mask, marks.bos)
         rows = torch.arange(token.shape[0], device=token.device)
         texts: list[list[int]] = [[] for _ in rows]
@@ -162,7 +217,7 @@ def _follow(
 
 
 class _Beams(NamedTuple):
-    """Beginnings of texts; those that are none have the log-probability minus infinity."""
+    """Beginnings of texts; unused beams have log-probability minus infinity."""
 
     texts: Int[Tensor, "r w t"]
     log_ps: Float[Tensor, "r w"]
@@ -174,11 +229,11 @@ class _Beams(NamedTuple):
 
 
 def _grow(beams: _Beams, log_p: Float[Tensor, "rw v"], eos: int) -> tuple[_Beams, list[tuple[int, Sentence]]]:
-    """The likeliest beginnings that are a word longer, and the texts that ended, each with its row."""
+    """Return the likeliest beginnings with one word more, and the texts that ended, each with its row."""
     width, words = beams.log_ps.shape[1], log_p.shape[1]
     paths = rearrange(beams.log_ps[..., None] + log_p.view(-1, width, words), "r w v -> r (w v)")
-    best, place = paths.topk(min(2 * width, paths.shape[1]), dim=-1)
-    parents, word = place // words, place % words
+    best, index = paths.topk(min(2 * width, paths.shape[1]), dim=-1)
+    parents, word = index // words, index % words
     ends = (word == eos) & best.isfinite()
     ended = []
     for i, j in ends[:, :width].nonzero().tolist():
@@ -200,20 +255,20 @@ def beam(
     width: int = 5,
     alpha: float = 0.6,
 ) -> list[list[Sentence]]:
-    """The likeliest texts found, best `Sentence.score(alpha)` first, at most `width` for each source.
+    """Return the likeliest texts found, best `Sentence.score(alpha)` first, at most `width` per source.
 
-    Each time the `width` likeliest beginnings go on; those that end among the `width` likeliest are put
-    aside, and a source is done with `width` of these. Width 1 is `greedy`. With alpha 0 long texts lose, as
-    each word costs probability; Wu et al. found 0.6 to 0.7 best.
+    Each step extends the `width` likeliest beginnings and sets aside those that end; a source is done when it
+    has `width` of these. Width 1 is `greedy`. With alpha 0 long texts lose, as each word costs probability;
+    Wu et al. found 0.6 to 0.7 best.
     """
     check_number("width", width, 1, 2**16)
     check_number("alpha", alpha, 0, 10)
-    with at_rest(model):
+    with _evaluating(model):
         state, token = model.start(source, mask, marks.bos)
         index = torch.arange(token.shape[0], device=token.device)
         rows, done = index.tolist(), [list[Sentence]() for _ in index]
         log_ps = torch.full((len(rows), width), -torch.inf, dtype=torch.float64, device=token.device)
-        log_ps[:, 0] = 0  # one beginning, and no rivals yet
+        log_ps[:, 0] = 0  # one beginning, no rivals yet
         beams = _Beams(token.new_zeros(len(rows), width, 0), log_ps, token.new_zeros(len(rows), width))
         index = index.repeat_interleave(width)
         token = token[index]

@@ -1,7 +1,7 @@
-"""GPT: a Transformer that only looks back (Radford et al. 2018 and 2019, "Language Models are ...").
+"""GPT: a Transformer that only looks back (Radford et al. 2018 and 2019).
 
-The blocks are the ViT's, pre-norm; the mask is a lower triangle; the logits at a word are for the next one.
-Shapes: b texts, n words, d width, v vocabulary, t words kept.
+The blocks are the ViT's, pre-norm; the mask is a lower triangle; the logits at a word predict the next one.
+Shapes: b texts, n words, d width, v vocabulary, t cached words.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,16 @@ from saccade.nn.block import Block, BlockStyle
 from saccade.nn.norm import norm
 from saccade.nn.stack import Stack
 from saccade.nn.text.decoder_block import BENDS, Pair, block_step, encoder_block, rows
-from saccade.nn.text.words import POSITIONS, Mask, Numbers, Unembedding, Words, past, places, weight_of
+from saccade.nn.text.words import (
+    POSITIONS,
+    Mask,
+    Numbers,
+    Unembedding,
+    WordEmbedding,
+    past,
+    places,
+    weight_of,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +43,7 @@ class GPTConfig:
     bend: str = "gelu"
     position: str = "learned"
     tied: bool = True
-    """Whether words are read out by the table they were read in with."""
+    """Whether the output layer is the transposed word table."""
     block: BlockStyle = BlockStyle(eps=1e-5, gelu="tanh", dropout=0.1)
 
     def __post_init__(self) -> None:
@@ -47,15 +56,15 @@ class GPTConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The text so far, and the keys and values of its words in each block."""
+class GPTState:
+    """The text so far, and the cached keys and values of its words in each block."""
 
     tokens: Int[Tensor, "b t"]
     mask: Bool[Tensor, "b t"]
     before: tuple[Pair, ...]
 
-    def reorder(self, index: Int[Tensor, "r"]) -> "Told":
-        return Told(self.tokens[index], self.mask[index], rows(self.before, index))
+    def reorder(self, index: Int[Tensor, "r"]) -> "GPTState":
+        return GPTState(self.tokens[index], self.mask[index], rows(self.before, index))
 
 
 class GPT(nn.Module):
@@ -65,7 +74,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config, style = config, config.block
         sizes = config.width, config.heads, config.hidden
-        self.words = Words(config.vocabulary, config.context, config.width, config.position)
+        self.words = WordEmbedding(config.vocabulary, config.context, config.width, config.position)
         self.dropout = nn.Dropout(style.dropout)
         self.blocks: Stack[Block] = Stack(
             encoder_block(*sizes, style, config.bend) for _ in range(config.depth)
@@ -75,7 +84,7 @@ class GPT(nn.Module):
         self._draw()
 
     def _draw(self) -> None:
-        """N(0, 0.02 squared), less where a branch joins the stream (Radford et al. 2019, section 2.3)."""
+        """Draw from N(0, 0.02 squared), less where a branch joins the stream (Radford et al. 2019, 2.3)."""
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 nn.init.normal_(layer.weight, std=0.02)
@@ -85,15 +94,15 @@ class GPT(nn.Module):
                 nn.init.normal_(last.weight, std=0.02 * (2 * self.config.depth) ** -0.5)
 
     def embed(self, tokens: Numbers, mask: Mask | None = None) -> Tokens:
-        """Words with their places; padding takes no place, on whichever side it stands."""
+        """Return words with their positions; padding takes none, on either side."""
         return self.dropout(self.words(tokens, None if mask is None else places(mask)))
 
     def read(self, z: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
-        """Logits of the word after each."""
+        """Return logits of each next word."""
         return self.unembed(self.norm(z), self.words)
 
     def encode(self, tokens: Numbers, mask: Mask | None = None) -> Tokens:
-        """The stream after the last block."""
+        """Return the stream after the last block."""
         z, weight = self.embed(tokens, mask), past(tokens, mask)
         for block in self.blocks:
             z = block(z, weight)
@@ -102,28 +111,28 @@ class GPT(nn.Module):
     def forward(self, tokens: Numbers, mask: Mask | None = None) -> Float[Tensor, "b n v"]:
         return self.read(self.encode(tokens, mask))
 
-    def start(self, source: Numbers, mask: Mask | None, bos: int) -> tuple[Told, Int[Tensor, "b"]]:
-        """See `saccade.models.text.sequence.NextToken`; of a long beginning only the end is read."""
+    def start(self, source: Numbers, mask: Mask | None, bos: int) -> tuple[GPTState, Int[Tensor, "b"]]:
+        """See `NextToken`; only the end of a prompt longer than the context is read."""
         mask = torch.ones_like(source, dtype=torch.bool) if mask is None else mask
         lengths = mask.sum(1, keepdim=True)
         if bos < 0 and bool((lengths == 0).any()):
-            raise UsageError("the beginning of the text is empty; give at least one word to go on from")
+            raise UsageError("the prompt is empty; give at least one word to continue from")
         ends = torch.arange(min(source.shape[1], self.config.context), device=source.device)
         columns = ends + (lengths - self.config.context).clamp_min(0)
         framed = torch.cat([torch.full_like(lengths, bos), source], dim=1)
         first = framed.gather(1, lengths)[:, 0]
-        return self._tell(source.gather(1, columns), columns < lengths - 1), first
+        return self._read_text(source.gather(1, columns), columns < lengths - 1), first
 
-    def _tell(self, tokens: Numbers, mask: Mask) -> Told:
-        """The state after a text, all of its words at once."""
+    def _read_text(self, tokens: Numbers, mask: Mask) -> GPTState:
+        """Return the state after a text, from all of its words at once."""
         kept, z, weight = [], self.embed(tokens, mask), past(tokens, mask)
         for block in self.blocks:
             z, pair = block_step(block, z, None, weight)
             kept.append(pair)
-        return Told(tokens, mask, tuple(kept))
+        return GPTState(tokens, mask, tuple(kept))
 
-    def _later(self, state: Told) -> tuple[Numbers, Mask]:
-        """The later half of the texts that are full, and all of the others, each up to the last column."""
+    def _later(self, state: GPTState) -> tuple[Numbers, Mask]:
+        """Return the later half of full texts and all of the others, aligned on the right."""
         count = state.mask.sum(1, keepdim=True)
         kept = torch.where(count < self.config.context, count, self.config.context // 2)
         width = int(kept.max())
@@ -131,13 +140,13 @@ class GPT(nn.Module):
         places = torch.arange(width, device=order.device)
         return state.tokens.gather(1, order), places >= width - kept
 
-    def step(self, state: Told, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], Told]:
-        """The last row of `forward`, from what is kept of the rows before.
+    def step(self, state: GPTState, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], GPTState]:
+        """Return the last row of `forward`, from the cached keys and values.
 
-        A text that has filled the context goes on from its later half, read again as a text of its own.
+        A text that fills the context continues from its later half, which is read again as a new text.
         """
         if self.config.position == "learned" and int(state.mask.sum(1).max()) >= self.config.context:
-            state = self._tell(*self._later(state))
+            state = self._read_text(*self._later(state))
         tokens = torch.cat([state.tokens, token[:, None]], dim=1)
         mask = torch.cat([state.mask, torch.ones_like(token[:, None], dtype=torch.bool)], dim=1)
         weight = None if bool(mask.all()) else weight_of(mask)

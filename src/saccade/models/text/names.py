@@ -1,29 +1,19 @@
-"""Models of text by name: seq2seq_attention, transformer_small, gpt_mini, bert_base; built, and as JSON."""
+"""Names of text models: seq2seq_attention, transformer_small, gpt_mini, bert_base."""
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
-from saccade import values
-from saccade.errors import ModelError, UsageError
+from saccade.errors import UsageError
 from saccade.models.text.bert import BERT, BERTConfig
-from saccade.models.text.captioner import Captioner, CaptionerConfig
 from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.models.text.seq2seq import Seq2Seq, Seq2SeqConfig
-from saccade.models.text.transformer import Transformer, TransformerConfig
+from saccade.models.text.transformer import Captioner, CaptionerConfig, Transformer, TransformerConfig
 from saccade.nn.block import BlockStyle
 
 TextConfig: TypeAlias = Seq2SeqConfig | TransformerConfig | CaptionerConfig | GPTConfig | BERTConfig
 Text: TypeAlias = Seq2Seq | Transformer | Captioner | GPT | BERT
-BUILT: dict[str, tuple[type[TextConfig], Callable[[Any], Text]]] = {
-    "seq2seq": (Seq2SeqConfig, Seq2Seq),
-    "transformer": (TransformerConfig, Transformer),
-    "captioner": (CaptionerConfig, Captioner),
-    "gpt": (GPTConfig, GPT),
-    "bert": (BERTConfig, BERT),
-}
 SIZES = {  # width, depth, heads, hidden
     "mini": (128, 4, 4, 512),
     "small": (256, 3, 8, 512),
@@ -50,7 +40,7 @@ EXAMPLES = (
     "gpt_mini", "gpt_small", "gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl",
     "bert_mini", "bert_small", "bert_base", "bert_large",
 )  # fmt: skip
-"""The names that are published or worth a line in a table."""
+"""Names for the table of models."""
 GRAMMAR = re.compile(
     rf"seq2seq_(?P<seq2seq>{'|'.join(SEQ2SEQ)})"
     rf"|transformer_(?P<transformer>{'|'.join(SIZES)})(?P<pre>_pre)?(?:_(?P<norm>rms|power))?"
@@ -60,21 +50,18 @@ GRAMMAR = re.compile(
 )
 
 
-def is_text(name: str) -> bool:
-    """Whether a name is one of these."""
-    return GRAMMAR.fullmatch(name) is not None
+def text_config(name: str, vocabulary: int | None = None, source: int | None = None) -> TextConfig:
+    """Read a name into a config.
 
-
-def config(name: str, vocabulary: int | None = None, source: int | None = None) -> TextConfig:
-    """Read a name; `vocabulary` plays the part of classes, `source` is that of the language read.
-
-    Without `vocabulary` the sizes are the published ones; without `source` both languages have as many words.
+    Args:
+        vocabulary: Size of the output vocabulary; by default the published one.
+        source: Size of the input vocabulary of a translation; by default that of the output.
     """
     match = GRAMMAR.fullmatch(name)
     if match is None:
         near = get_close_matches(name, EXAMPLES, n=3)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UsageError(f"no model of text is named {name!r}{hint} (known: {', '.join(EXAMPLES)})")
+        raise UsageError(f"no text model is named {name!r}{hint} (known: {', '.join(EXAMPLES)})")
     made = _read(match)
     words = made.vocabulary if vocabulary is None else vocabulary
     made = replace(made, vocabulary=words)
@@ -97,32 +84,10 @@ def _read(match: re.Match[str]) -> Seq2SeqConfig | TransformerConfig | GPTConfig
         return GPTConfig(vocabulary=256, context=context, block=plain, **_sizes(SIZES[found["gpt"]]))
     if found["bert"] in BERTS:
         return BERTConfig(**_sizes(BERTS[found["bert"]]))
-    if found["bert"]:  # it learns only to fill: what no loss reaches would stop a training on many machines
+    if found["bert"]:  # no pooled output: DDP stops at parameters without a gradient, and no loss reaches it
         return BERTConfig(vocabulary=8000, context=128, pooled=False, **_sizes(SIZES[found["bert"]]))
     return GPTConfig(**_sizes(GPT2[found["gpt2"] or ""]))
 
 
 def _sizes(row: tuple[int, int, int, int]) -> dict[str, Any]:
     return dict(zip(("width", "depth", "heads", "hidden"), row, strict=True))
-
-
-def build(config: TextConfig) -> Text:
-    """An untrained module for a config."""
-    return next(make(config) for kind, make in BUILT.values() if type(config) is kind)
-
-
-def to_json(config: TextConfig) -> dict[str, Any]:
-    """Numbers and words only."""
-    kind = next(name for name, (made, _) in BUILT.items() if type(config) is made)
-    return {"kind": kind, **values.to_json(config)}
-
-
-def from_json(found: Mapping[str, Any]) -> TextConfig:
-    """The config that `to_json` wrote; anything else is refused in words."""
-    kind = found.get("kind")
-    if not isinstance(kind, str) or kind not in BUILT:
-        raise ModelError(f"the model's kind is {kind!r}; expected one of {', '.join(BUILT)}")
-    try:
-        return values.from_json(BUILT[kind][0], {k: v for k, v in found.items() if k != "kind"})
-    except ValueError as error:
-        raise ModelError(f"the config of the model cannot work: {error}") from error

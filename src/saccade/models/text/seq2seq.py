@@ -1,9 +1,9 @@
 """Seq2Seq: a recurrent encoder reads a sentence, a recurrent decoder writes another.
 
-What the decoder is told of the source (`context`): `start`, only its first state (Sutskever et al. 2014);
-`every`, the last state of the encoder at every word (Cho et al. 2014); `additive`, what it looks for before
-each word, by a small network (Bahdanau et al. 2015, https://arxiv.org/abs/1409.0473); `dot` and `general`,
-what it looks for after each word, by a product (Luong et al. 2015, https://arxiv.org/abs/1508.04025, Eq. 8).
+What the decoder gets of the source (`context`): `start`, only its initial state (Sutskever et al. 2014);
+`every`, the encoder's last state at every word (Cho et al. 2014); `additive`, attention before each word, by
+a small network (Bahdanau et al. 2015, https://arxiv.org/abs/1409.0473); `dot` and `general`, attention after
+each word, by a product (Luong et al. 2015, https://arxiv.org/abs/1508.04025, Eq. 8).
 
 Shapes: b sentences, n words of the target, m of the source, w width of a word, h of a state, e of a memory,
 a of a key, g gates times h, v vocabulary.
@@ -18,8 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from saccade.errors import UsageError, check_number, check_word
-from saccade.nn.text.alignment import Look, Memory
-from saccade.nn.text.recurrent import CELLS, Recurrent, State
+from saccade.nn.text.alignment import Alignment, Memory
+from saccade.nn.text.recurrent import CELLS, CellState, Recurrent
 from saccade.nn.text.words import Numbers, SourceMask
 
 CONTEXTS = ("start", "every", "additive", "dot", "general")
@@ -30,9 +30,9 @@ class Seq2SeqConfig:
     """Sizes as in the usual Multi30k models."""
 
     source: int = 8000
-    """Words of the source's vocabulary."""
+    """Size of the source's vocabulary."""
     vocabulary: int = 8000
-    """Words of the target's vocabulary."""
+    """Size of the target's vocabulary."""
     cell: str = "gru"
     """rnn, lstm or gru."""
     width: int = 256
@@ -41,13 +41,13 @@ class Seq2SeqConfig:
     """Of a state."""
     layers: int = 1
     encoder: str = "forward"
-    """Which way the encoder reads: forward, backward (so that the words that are needed first were read last,
-    Sutskever et al. 2014, section 3.3, https://arxiv.org/abs/1409.3215) or both."""
+    """Direction of the encoder: forward, backward (so that the words needed first are read last, Sutskever et
+    al. 2014, section 3.3, https://arxiv.org/abs/1409.3215) or both."""
     decoder: str = "forward"
-    """Which way the decoder writes: forward; nothing else can work."""
+    """Direction of the decoder: only forward can work."""
     context: str = "every"
     feed: bool = False
-    """Input feeding: the decoder also hears what it made of its last word and look (Luong et al. 3.3)."""
+    """Input feeding: the decoder also gets its last attentional vector (Luong et al. 3.3)."""
     dropout: float = 0.5
 
     def __post_init__(self) -> None:
@@ -56,8 +56,8 @@ class Seq2SeqConfig:
         check_word("encoder", self.encoder, ("forward", "backward", "both"))
         if self.decoder == "both":
             raise UsageError(
-                "a decoder cannot read both ways: the words to its right are those it has yet to write, so "
-                "it would copy them in training and have none in use; only the encoder may be 'both'"
+                "a decoder cannot read both ways: it would copy the words to its right in training and have "
+                "none when it writes; only the encoder may be 'both'"
             )
         check_word("decoder", self.decoder, ("forward",))
         for name in ("source", "vocabulary"):
@@ -71,21 +71,21 @@ class Seq2SeqConfig:
                 "decoder's; use 'general', which has a matrix between them"
             )
         if self.feed and not self.looks:
-            raise UsageError(f"feed is on, but context is {self.context!r}; feeding needs an attention")
+            raise UsageError(f"feed is on, but context is {self.context!r}; input feeding needs attention")
 
     @property
     def looks(self) -> bool:
-        """Whether there is an attention."""
+        """Whether the decoder has attention."""
         return self.context in ("additive", "dot", "general")
 
     @property
     def memory(self) -> int:
-        """Width of what the decoder is told: a state of the encoder's at a word, or its own first one."""
+        """Width of what the decoder gets: an encoder state at a word, or its own initial state."""
         return self.hidden * (2 if self.looks and self.encoder == "both" else 1)
 
 
-class Encoder(nn.Module):
-    """Its state at every word, and the decoder's first state: its last one, through a layer if wider."""
+class RecurrentEncoder(nn.Module):
+    """Returns its state at every word, and the decoder's initial state (through a layer if wider)."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -99,11 +99,11 @@ class Encoder(nn.Module):
 
     def forward(
         self, source: Int[Tensor, "b m"], mask: SourceMask | None = None
-    ) -> tuple[Float[Tensor, "b m e"], State]:
+    ) -> tuple[Float[Tensor, "b m e"], CellState]:
         lengths = None if mask is None or bool(mask.all()) else mask.sum(1)
         words = self.dropout(self.words(source))
-        memory, state = self.recurrent(_turned(words, lengths) if self.backward else words, lengths)
-        memory = _turned(memory, lengths) if self.backward else memory
+        memory, state = self.recurrent(_reversed(words, lengths) if self.backward else words, lengths)
+        memory = _reversed(memory, lengths) if self.backward else memory
         if self.bridges:
             pairs = (rearrange(s, "(l two) b h -> l b (two h)", two=2) for s in state)
             state = tuple(f(s) for f, s in zip(self.bridges, pairs, strict=True))
@@ -111,74 +111,74 @@ class Encoder(nn.Module):
         return memory, state
 
 
-def _turned(x: Float[Tensor, "b m d"], lengths: Int[Tensor, "b"] | None) -> Float[Tensor, "b m d"]:
-    """Each sentence from its last word to its first; padding stays where it is."""
+def _reversed(x: Float[Tensor, "b m d"], lengths: Int[Tensor, "b"] | None) -> Float[Tensor, "b m d"]:
+    """Reverse each sentence; padding stays where it is."""
     if lengths is None:
         return x.flip(1)
-    place = torch.arange(x.shape[1], device=x.device)
-    mirrored = lengths[:, None] - 1 - place
-    return x.gather(1, torch.where(mirrored < 0, place, mirrored)[..., None].expand_as(x))
+    column = torch.arange(x.shape[1], device=x.device)
+    mirrored = lengths[:, None] - 1 - column
+    return x.gather(1, torch.where(mirrored < 0, column, mirrored)[..., None].expand_as(x))
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """What a decoder knows after some words."""
+class DecoderState:
+    """What a recurrent decoder keeps after some words."""
 
     memory: Memory
-    state: State
+    state: CellState
     made: Float[Tensor, "b w"]
-    """What it made of its last word, for input feeding."""
+    """The last attentional vector, for input feeding."""
 
-    def reorder(self, index: Int[Tensor, "r"]) -> "Spoken":
+    def reorder(self, index: Int[Tensor, "r"]) -> "DecoderState":
         state = tuple(s[:, index] for s in self.state)
-        return Spoken(self.memory.reorder(index), state, self.made[index])
+        return DecoderState(self.memory.reorder(index), state, self.made[index])
 
 
-class Decoder(nn.Module):
-    """Writes one word at a time; all that does not wait for a state is computed outside of the loop."""
+class RecurrentDecoder(nn.Module):
+    """Writes one word at a time; whatever does not depend on a state is computed outside the loop."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.config = config
         self.words, self.dropout = nn.Embedding(config.vocabulary, config.width), nn.Dropout(config.dropout)
-        told = config.memory if config.context in ("every", "additive") else 0
-        heard = config.width + told + config.feed * config.width
+        context = config.memory if config.context in ("every", "additive") else 0
+        heard = config.width + context + config.feed * config.width
         inner = config.dropout if config.layers > 1 else 0.0
         self.recurrent = Recurrent(config.cell, heard, config.hidden, config.layers, dropout=inner)
-        self.look = Look(config.context, config.memory, config.hidden) if config.looks else None
+        self.look = Alignment(config.context, config.memory, config.hidden) if config.looks else None
         shown = config.hidden if config.context == "start" else config.hidden + config.memory + config.width
         self.readout, self.unembed = (
             nn.Linear(shown, config.width),
             nn.Linear(config.width, config.vocabulary),
         )
 
-    def remember(self, values: Float[Tensor, "b m e"], state: State, mask: SourceMask | None) -> Memory:
-        """Prepare a source; without attention its only value is the decoder's first state."""
+    def remember(self, values: Float[Tensor, "b m e"], state: CellState, mask: SourceMask | None) -> Memory:
+        """Prepare a source; without attention its only value is the decoder's initial state."""
         config = self.config
         if not config.looks:
             values, mask = state[0][-1, :, None], None
         hidden = values.new_zeros(values.shape[:2])
         if mask is not None:
             hidden = hidden.masked_fill(~mask, -torch.inf)
-        told = self.recurrent.weights(0).weight_ih[:, config.width : config.width + config.memory]
-        heard = F.linear(values, told) if config.context in ("every", "additive") else values[..., :0]
+        weight = self.recurrent.weights(0).weight_ih[:, config.width : config.width + config.memory]
+        heard = F.linear(values, weight) if config.context in ("every", "additive") else values[..., :0]
         return Memory(values, values if self.look is None else self.look.key(values), heard, hidden)
 
     def make(
-        self, h: Float[Tensor, "b n h"], told: Float[Tensor, "b n e"], words: Float[Tensor, "b n w"]
+        self, h: Float[Tensor, "b n h"], context: Float[Tensor, "b n e"], words: Float[Tensor, "b n w"]
     ) -> Float[Tensor, "b n w"]:
-        """What state, look and last word say of the next one (Bahdanau et al. A.2.2, Luong et al. Eq. 5)."""
-        shown = h if self.config.context == "start" else torch.cat([h, told, words], dim=-1)
+        """Combine state, context and last word (Bahdanau et al. A.2.2, Luong et al. Eq. 5)."""
+        shown = h if self.config.context == "start" else torch.cat([h, context, words], dim=-1)
         return self.readout(shown).tanh()
 
     def read(self, made: Float[Tensor, "*n w"]) -> Float[Tensor, "*n v"]:
-        """Logits of the next word."""
+        """Return logits of the next word."""
         return self.unembed(self.dropout(made))
 
     def advance(
-        self, heard: Float[Tensor, "b g"], state: State, memory: Memory, made: Float[Tensor, "b w"]
-    ) -> tuple[State, Float[Tensor, "b 1 m"]]:
-        """One word: the new state, and where it looked (everywhere alike without attention)."""
+        self, heard: Float[Tensor, "b g"], state: CellState, memory: Memory, made: Float[Tensor, "b w"]
+    ) -> tuple[CellState, Float[Tensor, "b 1 m"]]:
+        """Return the state after one word, and its attention (uniform without attention)."""
         config, cell = self.config, self.recurrent.cell
         if self.look is not None and config.context == "additive":
             p = self.look(state[0][-1, :, None], memory)
@@ -188,7 +188,7 @@ class Decoder(nn.Module):
             heard = heard + (p @ memory.heard)[:, 0]
         if config.feed:
             heard = heard + F.linear(made, self.recurrent.weights(0).weight_ih[:, -config.width :])
-        after: list[State] = []
+        after: list[CellState] = []
         for i in range(config.layers):
             w = self.recurrent.weights(i)
             heard = w.hear(F.dropout(after[-1][0], self.recurrent.dropout, self.training)) if i else heard
@@ -200,23 +200,23 @@ class Decoder(nn.Module):
         return state, p
 
     def hear(self, words: Float[Tensor, "*n w"]) -> Float[Tensor, "*n g"]:
-        """What the first cell's gates hear of the words alone."""
+        """Return what the words alone feed into the first cell's gates."""
         w = self.recurrent.weights(0)
         return F.linear(words, w.weight_ih[:, : self.config.width], w.bias_ih)
 
     def forward(
-        self, memory: Memory, state: State, target_in: Numbers
+        self, memory: Memory, state: CellState, target_in: Numbers
     ) -> tuple[Float[Tensor, "b n v"], Float[Tensor, "b n m"]]:
-        """Logits at every word of a given text, and where the decoder looked."""
+        """Return logits at every word of a given text, and the attention."""
         words = self.dropout(self.words(target_in))
         run = self._loop if self.config.feed or self.config.context == "additive" else self._whole
         made, p = run(memory, state, words)
         return self.read(made), p
 
     def _whole(
-        self, memory: Memory, state: State, words: Float[Tensor, "b n w"]
+        self, memory: Memory, state: CellState, words: Float[Tensor, "b n w"]
     ) -> tuple[Float[Tensor, "b n w"], Float[Tensor, "b n m"]]:
-        """No state waits for a look: the whole text in torch's kernel, and all looks at once."""
+        """Run the whole text in torch's kernel: no state depends on attention here."""
         n, x = words.shape[1], words
         if self.config.context == "every":
             x = torch.cat([words, repeat(memory.values, "b 1 e -> b n e", n=n)], dim=-1)
@@ -226,9 +226,9 @@ class Decoder(nn.Module):
         return self.make(h, p @ memory.values, words), p
 
     def _loop(
-        self, memory: Memory, state: State, words: Float[Tensor, "b n w"]
+        self, memory: Memory, state: CellState, words: Float[Tensor, "b n w"]
     ) -> tuple[Float[Tensor, "b n w"], Float[Tensor, "b n m"]]:
-        """Word by word; what was made of each is fed on, or else computed for all words at the end."""
+        """Run word by word, for states that depend on attention or on input feeding."""
         states, looks, makes = [], [], [words.new_zeros(words[:, 0].shape)]
         for t, heard in enumerate(self.hear(words).unbind(1)):
             state, p = self.advance(heard, state, memory, makes[-1])
@@ -249,19 +249,19 @@ class Seq2Seq(nn.Module):
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder, self.decoder = Encoder(config), Decoder(config)
+        self.encoder, self.decoder = RecurrentEncoder(config), RecurrentDecoder(config)
         for table in (self.encoder.words, self.decoder.words):
             nn.init.normal_(table.weight, std=0.1)
 
-    def encode(self, source: Int[Tensor, "b m"], mask: SourceMask | None = None) -> tuple[Memory, State]:
-        """The source as the decoder looks at it, and its first state."""
+    def encode(self, source: Int[Tensor, "b m"], mask: SourceMask | None = None) -> tuple[Memory, CellState]:
+        """Return the source as the decoder attends to it, and the decoder's initial state."""
         values, state = self.encoder(source, mask)
         return self.decoder.remember(values, state, mask), state
 
     def align(
         self, source: Int[Tensor, "b m"], mask: SourceMask | None, target_in: Numbers
     ) -> tuple[Float[Tensor, "b n v"], Float[Tensor, "b n _"]]:
-        """What `forward` gives, and the source's words that each word was written from."""
+        """Return what `forward` does, and each word's attention to the source."""
         return self.decoder(*self.encode(source, mask), target_in)
 
     def forward(
@@ -271,13 +271,13 @@ class Seq2Seq(nn.Module):
 
     def start(
         self, source: Int[Tensor, "b m"], mask: SourceMask | None, bos: int
-    ) -> tuple[Spoken, Int[Tensor, "b"]]:
-        """See `saccade.models.text.sequence.NextToken`."""
+    ) -> tuple[DecoderState, Int[Tensor, "b"]]:
+        """See `NextToken`."""
         memory, state = self.encode(source, mask)
         made = memory.values.new_zeros(source.shape[0], self.config.width)
-        return Spoken(memory, state, made), source.new_full((source.shape[0],), bos)
+        return DecoderState(memory, state, made), source.new_full((source.shape[0],), bos)
 
-    def step(self, state: Spoken, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], Spoken]:
+    def step(self, state: DecoderState, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], DecoderState]:
         words, memory = self.decoder.dropout(self.decoder.words(token)), state.memory
         after, p = self.decoder.advance(self.decoder.hear(words), state.state, memory, state.made)
         made = self.decoder.make(after[0][-1, :, None], p @ memory.values, words[:, None])[:, 0]

@@ -1,7 +1,7 @@
-"""The Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): an encoder and a decoder of words.
+"""The Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762), and a captioner with its decoder.
 
-Post-norm is the paper's; pre-norm (Xiong et al. 2020) ends each stack with a norm of its own. With PowerNorm
-all places of a batch share statistics in training, so padding and later words count there; not in use.
+Post-norm is the paper's; pre-norm (Xiong et al. 2020) ends each stack with a norm. With PowerNorm all words
+of a batch share statistics in training, padding and later words included; in evaluation they do not.
 Shapes: b sentences, n words of the target, m of the source, d width, v vocabulary.
 """
 
@@ -13,12 +13,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from saccade.errors import UsageError, check_number, check_word
+from saccade.models.vit import ViT, ViTConfig
 from saccade.nn.attention import Tokens, Weight, causal
 from saccade.nn.block import Block, BlockStyle
 from saccade.nn.norm import norm
 from saccade.nn.stack import Stack
 from saccade.nn.text.decoder_block import BENDS, DecoderBlock, Pair, draw, encoder_block, rows
-from saccade.nn.text.words import POSITIONS, Mask, Numbers, SourceMask, Unembedding, Words, weight_of
+from saccade.nn.text.words import POSITIONS, Mask, Numbers, SourceMask, Unembedding, WordEmbedding, weight_of
 
 LIMITS = {"context": 2**20, "width": 2**16, "depth": 1024, "heads": 1024, "hidden": 2**18}
 TIES = ("none", "target", "all")
@@ -29,20 +30,20 @@ class TransformerConfig:
     """The defaults are the paper's base model (table 3)."""
 
     source: int = 37_000
-    """Words of the source's vocabulary; 0 where the source is no text."""
+    """Size of the source's vocabulary; 0 if the source is not text."""
     vocabulary: int = 37_000
-    """Words of the target's vocabulary."""
+    """Size of the target's vocabulary."""
     context: int = 512
-    """The longest text that learnt positions know."""
+    """Longest text that learnt positions cover."""
     width: int = 512
     depth: int = 6
-    """Blocks of the encoder, and of the decoder."""
+    """Blocks of the encoder, and as many of the decoder."""
     heads: int = 8
     hidden: int = 2048
     bend: str = "relu"
     position: str = "sinusoidal"
     tie: str = "all"
-    """Who shares a table: none, target (the decoder's two ends), all (the encoder as well; section 3.4)."""
+    """What shares a word table: none, target (the decoder's input and output), all (the encoder too; 3.4)."""
     block: BlockStyle = BlockStyle(placement="post", eps=1e-5, dropout=0.1)
 
     def __post_init__(self) -> None:
@@ -61,23 +62,23 @@ class TransformerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a decoder keeps of a source and of the words it has written."""
+class DecodedSoFar:
+    """What a decoder keeps of a source and of the words so far."""
 
     source: tuple[Pair, ...]
     """Keys and values of the source in each block."""
     weight: Weight | None
     before: tuple[Pair, ...]
-    """Keys and values of the words so far in each block; empty before the first."""
+    """Keys and values of the words so far in each block; empty before the first word."""
     length: int
 
-    def reorder(self, index: Int[Tensor, "r"]) -> "Written":
+    def reorder(self, index: Int[Tensor, "r"]) -> "DecodedSoFar":
         weight = None if self.weight is None else self.weight[index]
         return replace(self, source=rows(self.source, index), weight=weight, before=rows(self.before, index))
 
 
 class Encoder(nn.Module):
-    """Words that have seen one another."""
+    """Blocks in which every word attends to all others."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -96,13 +97,15 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Words that have seen those before them, and a memory: any vectors, of a text or of a picture."""
+    """Blocks in which words attend to those before them and to a memory: vectors of a text or an image."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         style, sizes = config.block, (config.width, config.heads, config.hidden)
         tied = config.tie != "none"
-        self.words = Words(config.vocabulary, config.context, config.width, config.position, scaled=True)
+        self.words = WordEmbedding(
+            config.vocabulary, config.context, config.width, config.position, scaled=True
+        )
         self.dropout = nn.Dropout(style.dropout)
         self.blocks: Stack[DecoderBlock] = Stack(
             DecoderBlock(*sizes, style, config.bend) for _ in range(config.depth)
@@ -111,7 +114,7 @@ class Decoder(nn.Module):
         self.unembed = Unembedding(config.vocabulary, config.width, tied)
 
     def read(self, z: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
-        """Logits of the word after each."""
+        """Return logits of each next word."""
         return self.unembed(self.norm(z), self.words)
 
     def forward(
@@ -123,8 +126,8 @@ class Decoder(nn.Module):
             z = block(z, memory, before, weight)
         return self.read(z)
 
-    def step(self, state: Written, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], Written]:
-        """The last row of `forward`, from what is kept of the rows before."""
+    def step(self, state: DecodedSoFar, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], DecodedSoFar]:
+        """Return the last row of `forward`, from the cached keys and values."""
         z = self.dropout(self.words(token[:, None], torch.full_like(token[:, None], state.length)))
         kept = []
         for i, block in enumerate(self.blocks):
@@ -136,25 +139,25 @@ class Decoder(nn.Module):
 
 
 class EncoderDecoder(nn.Module, ABC):
-    """Any encoder that makes vectors, and a decoder that reads them: `encode` is all that a new kind adds."""
+    """Any encoder that makes vectors, and a decoder that attends to them; a new kind only adds `encode`."""
 
     decoder: Decoder
 
     @abstractmethod
     def encode(self, source: Tensor, mask: SourceMask | None = None) -> Float[Tensor, "b m d"]:
-        """The source as vectors of the decoder's width."""
+        """Return the source as vectors of the decoder's width."""
 
     def forward(self, source: Tensor, mask: SourceMask | None, target_in: Numbers) -> Float[Tensor, "b n v"]:
         return self.decoder(self.encode(source, mask), weight_of(mask), target_in)
 
-    def start(self, source: Tensor, mask: Mask | None, bos: int) -> tuple[Written, Int[Tensor, "b"]]:
-        """See `saccade.models.text.sequence.NextToken`."""
+    def start(self, source: Tensor, mask: Mask | None, bos: int) -> tuple[DecodedSoFar, Int[Tensor, "b"]]:
+        """See `NextToken`."""
         memory = self.encode(source, mask)
         pairs = tuple(block.look(memory) for block in self.decoder.blocks)
         first = torch.full((source.shape[0],), bos, device=source.device)
-        return Written(pairs, weight_of(mask), (), 0), first
+        return DecodedSoFar(pairs, weight_of(mask), (), 0), first
 
-    def step(self, state: Written, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], Written]:
+    def step(self, state: DecodedSoFar, token: Int[Tensor, "b"]) -> tuple[Float[Tensor, "b v"], DecodedSoFar]:
         return self.decoder.step(state, token)
 
 
@@ -164,16 +167,49 @@ class Transformer(EncoderDecoder):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         if not config.source:
-            raise UsageError("source is 0, but a Transformer reads words; give the size of their vocabulary")
+            raise UsageError(
+                "source is 0, but a Transformer reads words; give the size of the source's vocabulary"
+            )
         self.config = config
         sizes = config.source, config.context, config.width, config.position
         self.encoder, self.decoder = Encoder(config), Decoder(config)
-        self.words = None if config.tie == "all" else Words(*sizes, scaled=True)
+        self.words = None if config.tie == "all" else WordEmbedding(*sizes, scaled=True)
         draw(self)
 
     def embed(self, source: Numbers) -> Tokens:
-        """Words of the source with their places."""
+        """Return the source's words with their positions."""
         return (self.words or self.decoder.words)(source)
 
     def encode(self, source: Tensor, mask: Mask | None = None) -> Tokens:
         return self.encoder(self.embed(source), weight_of(mask))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaptionerConfig:
+    """A ViT without a head, and a decoder without an encoder of its own."""
+
+    vit: ViTConfig
+    text: TransformerConfig
+
+    def __post_init__(self) -> None:
+        for name, found in (("vit.classes", self.vit.classes), ("text.source", self.text.source)):
+            if found:
+                raise UsageError(f"{name} is {found}, but a captioner does not use it; set it to 0")
+
+
+class Captioner(EncoderDecoder):
+    """From images to sentences (after Vinyals et al. 2015); the decoder attends to the tokens of a ViT."""
+
+    def __init__(self, config: CaptionerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.decoder = Decoder(config.text)
+        draw(self.decoder)
+        self.vit = ViT(config.vit)
+        same = config.vit.width == config.text.width
+        self.bridge = nn.Identity() if same else nn.Linear(config.vit.width, config.text.width)
+
+    def encode(self, source: Tensor, mask: SourceMask | None = None) -> Float[Tensor, "b m d"]:
+        if mask is not None:
+            raise UsageError("a captioner was given a mask, but an image has no padding; give None")
+        return self.bridge(self.vit.norm(self.vit.encode(source)))

@@ -1,6 +1,6 @@
-"""Blocks for text: with ReLU, with cross-attention, and one word at a time with what was computed before.
+"""Blocks for text: with ReLU, with cross-attention, and word by word with cached keys and values.
 
-A decoder block is that of Vaswani et al. 2017, section 3.1: look back, look at the source, think.
+The decoder block is that of Vaswani et al. 2017, section 3.1.
 Shapes: b batch, h heads, n words, m words of the source, d width, k width of a head.
 """
 
@@ -21,34 +21,34 @@ BENDS = ("relu", "gelu")
 Pair = tuple[Float[Tensor, "b h _ k"], Float[Tensor, "b h _ k"]]
 """Keys and values of an attention layer."""
 Past = Float[Tensor, "#b #h #n _"]
-"""A `Weight` of the words written so far, whose number is another than the source's."""
+"""A `Weight` over the words so far, which are not as many as the source's."""
 
 
 class ReluMLP(MLP):
-    """Widen, cut off below zero, narrow (Vaswani et al. 2017, Eq. 2)."""
+    """Widen, ReLU, narrow (Vaswani et al. 2017, Eq. 2)."""
 
     def bend(self, x: Float[Tensor, "*n hidden"]) -> Float[Tensor, "*n hidden"]:
         return F.relu(x, inplace=not torch.is_grad_enabled())
 
 
 def mlp(width: int, hidden: int, style: BlockStyle, bend: str) -> MLP:
-    """The MLP of a block by the name of its bend; `style.gelu` says which GELU.
+    """Build the MLP of a block by the name of its nonlinearity; `style.gelu` says which GELU.
 
-    No dropout inside: the papers of the Transformer, GPT-2 and BERT drop only what joins the stream.
+    No dropout inside: the Transformer, GPT-2 and BERT drop only what is added to the stream.
     """
     check_word("bend", bend, BENDS)
     return (ReluMLP if bend == "relu" else MLP)(width, hidden, style.gelu)
 
 
 def encoder_block(width: int, heads: int, hidden: int, style: BlockStyle, bend: str) -> Block:
-    """A `Block` of the core, with either bend."""
+    """Build a ViT `Block` with either nonlinearity."""
     block = Block(width, heads, hidden, style)
     block.mlp = mlp(width, hidden, style, bend)
     return block
 
 
 class DecoderBlock(nn.Module):
-    """Self-attention, cross-attention, MLP, each beside a residual path; open at its seams like `Block`."""
+    """Self-attention, cross-attention, MLP, each with a residual connection; open like `Block`."""
 
     def __init__(self, width: int, heads: int, hidden: int, style: BlockStyle, bend: str = "relu") -> None:
         super().__init__()
@@ -67,20 +67,20 @@ class DecoderBlock(nn.Module):
         weight: Past | None = None,
         memory_weight: Weight | None = None,
     ) -> Tokens:
-        """`weight` is that of the words written so far, `memory_weight` that of the source's."""
+        """`weight` is over the words so far, `memory_weight` over the source's."""
         z = self.add1(z, self.attention(self.norm1(z), None, weight))
         z = self.add2(z, self.cross(self.norm2(z), memory, memory_weight))
         return self.add3(z, self.mlp(self.norm3(z)))
 
     def look(self, memory: Float[Tensor, "b m d"]) -> Pair:
-        """Keys and values of the source: the same for every word, so computed once."""
+        """Return keys and values of the source: the same for every word, so computed once."""
         _, k, v = self.cross.split(memory[:, :1], memory)
         return k, v
 
     def step(
         self, z: Tokens, before: Pair | None, source: Pair, source_weight: Weight | None
     ) -> tuple[Tokens, Pair]:
-        """`forward` for new words after those `before`, whose keys and values are kept."""
+        """Run `forward` for new words after those `before`, whose keys and values are cached."""
         y, kept = remember(self.attention, self.norm1(z), before)
         z = self.add1(z, y)
         q = self.cross.q(self.norm2(z)).unflatten(-1, (self.cross.heads, -1)).transpose(1, 2)
@@ -89,14 +89,14 @@ class DecoderBlock(nn.Module):
 
 
 def rows(pairs: Iterable[tuple[Tensor, Tensor]], index: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-    """The keys and values of some sentences of a batch, in any order."""
+    """Return the keys and values of some sentences of a batch, in any order."""
     return tuple((k[index], v[index]) for k, v in pairs)
 
 
 def remember(
     attention: Attention, z: Tokens, before: Pair | None, weight: Weight | None = None
 ) -> tuple[Tokens, Pair]:
-    """Self-attention of new words to themselves and to those before; gives the keys and values of all."""
+    """Attend from new words to themselves and those before; also return the keys and values of all."""
     q, k, v = attention.split(z)
     if before is not None:
         k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))
@@ -104,14 +104,14 @@ def remember(
 
 
 def block_step(block: Block, z: Tokens, before: Pair | None, weight: Weight | None) -> tuple[Tokens, Pair]:
-    """A `Block` for new words after those `before`."""
+    """Run a `Block` for new words after those `before`."""
     y, kept = remember(block.attention, block.norm1(z), before, weight)
     z = block.add1(z, y)
     return block.add2(z, block.mlp(block.norm2(z))), kept
 
 
 def draw(module: nn.Module) -> None:
-    """First values: Xavier uniform (Glorot and Bengio 2010) for linear layers, biases 0, norms bare."""
+    """Initialise linear layers: Xavier uniform (Glorot and Bengio 2010), biases 0."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)

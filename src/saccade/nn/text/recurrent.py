@@ -18,13 +18,13 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from saccade.errors import UsageError, check_word
 
-State = tuple[Float[Tensor, "*l b h"], ...]
-"""What a cell remembers: (h,), and for an LSTM (h, c). A layer stacks its cells in front."""
-Words = Float[Tensor, "b n d"]
+CellState = tuple[Float[Tensor, "*l b h"], ...]
+"""What a cell remembers: (h,), or (h, c) for an LSTM. A layer stacks its cells in the first dimension."""
+Inputs = Float[Tensor, "b n d"]
 
 
 class Weights(NamedTuple):
-    """Of one cell; the gates lie one below the other, in torch's order."""
+    """Of one cell; the gates are stacked in torch's order."""
 
     weight_ih: Float[Tensor, "g d"]
     weight_hh: Float[Tensor, "g h"]
@@ -32,30 +32,30 @@ class Weights(NamedTuple):
     bias_hh: Float[Tensor, "g"]
 
     def hear(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n g"]:
-        """W x + b: what the gates hear of the words; no word waits for another, so all at once."""
+        """Return W x + b for all words at once: no word depends on another here."""
         return F.linear(x, self.weight_ih, self.bias_ih)
 
     def recall(self, h: Float[Tensor, "b h"]) -> Float[Tensor, "b g"]:
-        """U h + b': what the gates hear of the last state."""
+        """Return U h + b'."""
         return F.linear(h, self.weight_hh, self.bias_hh)
 
 
-def rnn(x: Float[Tensor, "b g"], state: State, w: Weights) -> State:
-    """h = tanh(W x + U h); `x` is what `hear` gave for one word, here and below."""
+def rnn(x: Float[Tensor, "b g"], state: CellState, w: Weights) -> CellState:
+    """h = tanh(W x + U h); `x` is what `hear` returned for one word, here and below."""
     (h,) = state
     return ((x + w.recall(h)).tanh(),)
 
 
-def lstm(x: Float[Tensor, "b g"], state: State, w: Weights) -> State:
-    """Forget a part f of the memory c, write a part i of the candidate g, show a part o of it."""
+def lstm(x: Float[Tensor, "b g"], state: CellState, w: Weights) -> CellState:
+    """Scale the memory c by f, add the candidate g scaled by i, output it scaled by o."""
     h, c = state
     i, f, g, o = (x + w.recall(h)).chunk(4, dim=-1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
 
 
-def gru(x: Float[Tensor, "b g"], state: State, w: Weights) -> State:
-    """Keep a part z of the state; the rest is the candidate, which sees a part r of the old state."""
+def gru(x: Float[Tensor, "b g"], state: CellState, w: Weights) -> CellState:
+    """Mix the old state (by z) with a candidate, which sees the old state scaled by r."""
     (h,) = state
     gates, seen = 2 * h.shape[-1], w.recall(h)
     r, z = (x[:, :gates] + seen[:, :gates]).sigmoid().chunk(2, dim=-1)
@@ -63,26 +63,26 @@ def gru(x: Float[Tensor, "b g"], state: State, w: Weights) -> State:
     return (candidate + z * (h - candidate),)
 
 
-class Cell(NamedTuple):
-    """How many gates and states, one step of ours, and torch's kernel for a whole sentence."""
+class RecurrentCell(NamedTuple):
+    """Counts of gates and states, our single step, and torch's kernel for a whole sentence."""
 
     gates: int
     states: int
-    step: Callable[[Tensor, State, Weights], State]
+    step: Callable[[Tensor, CellState, Weights], CellState]
     kernel: Callable[..., Any]
 
 
 CELLS = {
-    "rnn": Cell(1, 1, rnn, torch.rnn_tanh),
-    "lstm": Cell(4, 2, lstm, torch.lstm),
-    "gru": Cell(3, 1, gru, torch.gru),
+    "rnn": RecurrentCell(1, 1, rnn, torch.rnn_tanh),
+    "lstm": RecurrentCell(4, 2, lstm, torch.lstm),
+    "gru": RecurrentCell(3, 1, gru, torch.gru),
 }
 
 
 class Recurrent(nn.Module):
-    """Layers of cells over a batch of sentences, padded on the right; named as torch.nn.LSTM names them.
+    """Layers of cells over sentences padded on the right; parameters are named as in torch.nn.LSTM.
 
-    `forward` runs torch's kernel, `read` the cells above: the same numbers from the same parameters.
+    `forward` runs torch's kernel, `read` the cells above; both give the same numbers.
     """
 
     def __init__(
@@ -105,25 +105,23 @@ class Recurrent(nn.Module):
             sizes = {"weight_ih": (gates, inner), "weight_hh": (gates, hidden)}
             for name, size in (sizes | {"bias_ih": (gates,), "bias_hh": (gates,)}).items():
                 fresh = torch.empty(size).uniform_(-(hidden**-0.5), hidden**-0.5)
-                if (
-                    cell == "lstm" and name == "bias_hh"
-                ):  # at first it forgets little (Jozefowicz et al. 2015)
-                    fresh[hidden : 2 * hidden] = 1.0
+                if cell == "lstm" and name == "bias_hh":
+                    fresh[hidden : 2 * hidden] = 1.0  # forget little at first (Jozefowicz et al. 2015)
                 self.register_parameter(name + suffix, nn.Parameter(fresh))
 
     def weights(self, index: int) -> Weights:
-        """Of one cell: layer by layer, forwards before backwards."""
+        """Return those of one cell; cells are numbered by layer, forwards before backwards."""
         return Weights(*(getattr(self, name + self.suffixes[index]) for name in Weights._fields))
 
-    def zero(self, like: Float[Tensor, "b *n d"]) -> State:
-        """The state before the first word."""
+    def zero(self, like: Float[Tensor, "b *n d"]) -> CellState:
+        """Return the state before the first word."""
         shape = len(self.suffixes), like.shape[0], self.hidden
         return tuple(like.new_zeros(shape) for _ in range(self.cell.states))
 
     def forward(
-        self, x: Words, lengths: Int[Tensor, "b"] | None = None, state: State | None = None
-    ) -> tuple[Float[Tensor, "b n e"], State]:
-        """The last layer's state at every word (0 at padding), and every cell's after its last word."""
+        self, x: Inputs, lengths: Int[Tensor, "b"] | None = None, state: CellState | None = None
+    ) -> tuple[Float[Tensor, "b n e"], CellState]:
+        """Return the last layer's state at every word (0 at padding), and every cell's final state."""
         state = self.zero(x) if state is None else state
         weights = [tensor for i in range(len(self.suffixes)) for tensor in self.weights(i)]
         settings = (True, self.layers, self.dropout, self.training, self.directions == 2)
@@ -139,18 +137,18 @@ class Recurrent(nn.Module):
         y, _ = pad_packed_sequence(padded, batch_first=True, total_length=x.shape[1])
         return y, tuple(s.index_select(1, back) for s in last)
 
-    def _given(self, state: State) -> Any:
+    def _given(self, state: CellState) -> Any:
         return state if self.cell.states > 1 else state[0]
 
     def read(
-        self, x: Words, lengths: Int[Tensor, "b"] | None = None, state: State | None = None
-    ) -> tuple[Float[Tensor, "b n e"], State]:
-        """What `forward` gives, cell by cell and word by word."""
+        self, x: Inputs, lengths: Int[Tensor, "b"] | None = None, state: CellState | None = None
+    ) -> tuple[Float[Tensor, "b n e"], CellState]:
+        """Return what `forward` does, cell by cell and word by word."""
         state = self.zero(x) if state is None else state
         places = torch.arange(x.shape[1], device=x.device)
         word = places < (x.shape[1] if lengths is None else lengths[:, None])
         word = word.expand(x.shape[0], -1)
-        ends: list[State] = []
+        ends: list[CellState] = []
         for layer in range(self.layers):
             x = F.dropout(x, self.dropout, self.training and layer > 0)
             ways = []
@@ -162,9 +160,9 @@ class Recurrent(nn.Module):
         return x, tuple(torch.stack(parts) for parts in zip(*ends, strict=True))
 
     def _walk(
-        self, index: int, x: Words, word: Bool[Tensor, "b n"], state: State
-    ) -> tuple[Float[Tensor, "b n h"], State]:
-        """One cell along the sentence, or back from its end; at padding nothing happens."""
+        self, index: int, x: Inputs, word: Bool[Tensor, "b n"], state: CellState
+    ) -> tuple[Float[Tensor, "b n h"], CellState]:
+        """Run one cell along the sentence, or back from its end; padding changes nothing."""
         w = self.weights(index)
         heard, shown = w.hear(x).unbind(1), {}
         steps = range(x.shape[1])
@@ -178,4 +176,4 @@ class Recurrent(nn.Module):
 def _check(lengths: Int[Tensor, "b"]) -> None:
     if bool((lengths < 1).any()):
         row = int((lengths < 1).nonzero()[0])
-        raise UsageError(f"sentence {row} of the batch has no word; leave empty sentences out")
+        raise UsageError(f"sentence {row} of the batch has no words; leave empty sentences out")

@@ -1,4 +1,4 @@
-"""From numbers of words to vectors that know their place, and back (Vaswani et al. 2017, 3.4 and 3.5).
+"""Word embeddings with positions, and logits from vectors (Vaswani et al. 2017, 3.4 and 3.5).
 
 Shapes: b batch, n words, d width, v vocabulary.
 """
@@ -17,30 +17,30 @@ Numbers = Int[Tensor, "b n"]
 Mask = Bool[Tensor, "b n"]
 """True at a word, False at padding."""
 SourceMask = Bool[Tensor, "b m"]
-"""The same of a source, whose length is another than the target's."""
+"""The same for a source, whose length differs from the target's."""
 
 
 def places(mask: Mask) -> Numbers:
-    """The place of each word among the words of its sentence, from 0; padding takes none."""
+    """Return the position of each word in its sentence, from 0; padding takes none."""
     return (mask.cumsum(1) - 1).clamp_min(0)
 
 
 def weight_of(mask: Mask | None) -> Weight | None:
-    """The weight of the keys: padding counts zero times (nn/attention.py)."""
+    """Return the weight of the keys: padding counts zero times (nn/attention.py)."""
     return None if mask is None else mask.float()[:, None, None]
 
 
 def past(tokens: Numbers, mask: Mask | None) -> Weight:
-    """The weight under which a word sees itself and the words before it."""
+    """Return the weight under which a word sees itself and the words before it."""
     before, words = causal(tokens.shape[1], tokens.device), weight_of(mask)
     return before if words is None else before * words
 
 
-class Words(nn.Module):
-    """A vector for each word plus a vector for its place.
+class WordEmbedding(nn.Module):
+    """A vector for each word plus a vector for its position.
 
-    Learnt places end at `context`; sines go on for ever. `scaled` multiplies the words by the root of the
-    width, for tables that are also used to read words out and so hold small numbers.
+    Learnt positions end at `context`; sines have no end. `scaled` multiplies the words by the root of the
+    width, for tables that are also the output layer and so hold small numbers.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class Words(nn.Module):
         self.sines = torch.empty(0, width)
 
     def _sines(self, most: int, like: Float[Tensor, "b n d"]) -> Float[Tensor, "m d"]:
-        """Computed at the first need, and kept: no number of theirs is worth a place in a file."""
+        """Return a table that is computed when first needed and never saved."""
         if self.sines.shape[0] < most or (self.sines.device, self.sines.dtype) != (like.device, like.dtype):
             most = max(most, self.context)
             self.sines = sincos(torch.arange(most, device=like.device).float(), like.shape[-1]).to(like.dtype)
         return self.sines
 
     def forward(self, tokens: Numbers, places: Numbers | None = None) -> Float[Tensor, "b n d"]:
-        """Vectors of words; without `places` the sentences start at the first column."""
+        """Return vectors of words; without `places` the sentences start in the first column."""
         z = self.table(tokens) if self.scale == 1 else self.table(tokens) * self.scale
         if self.kind == "none" or not tokens.numel():
             return z
@@ -81,16 +81,16 @@ class Words(nn.Module):
         return z + (table[:longest] if places is None else F.embedding(places, table))
 
     def read(self, z: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
-        """Logits by the transposed table: one matrix for both ways (Press and Wolf 2017)."""
+        """Return logits by the transposed table: tied embeddings (Press and Wolf 2017)."""
         return F.linear(z, self.table.weight)
 
 
 class Unembedding(nn.Module):
-    """Logits of words; tied, it has no matrix of its own and borrows that of `Words`."""
+    """Logits of words; if tied, by the table of `WordEmbedding` instead of a matrix of its own."""
 
     def __init__(self, vocabulary: int, width: int, tied: bool) -> None:
         super().__init__()
         self.own = None if tied else nn.Parameter(torch.randn(vocabulary, width) * 0.02)
 
-    def forward(self, z: Float[Tensor, "*n d"], words: Words) -> Float[Tensor, "*n v"]:
+    def forward(self, z: Float[Tensor, "*n d"], words: WordEmbedding) -> Float[Tensor, "*n v"]:
         return words.read(z) if self.own is None else F.linear(z, self.own)

@@ -1,9 +1,9 @@
-"""Exact attention in pieces: memory grows with the number of tokens, not its square.
+"""Exact attention in chunks: memory grows with the number of tokens, not its square.
 
-Keys are read in chunks, and what has been summed so far is rescaled whenever a larger logit appears (Milakov
-and Gimelshein 2018, https://arxiv.org/abs/1805.02867, algorithm 3; over blocks of queries as in Rabe and
-Staats 2021, https://arxiv.org/abs/2112.05682). torch's fused kernel does the same where there is one;
-this one can be read, runs everywhere, and its gradient needs no more memory than its answer.
+Keys are read in chunks, and the running sum is rescaled whenever a larger logit appears (Milakov and
+Gimelshein 2018, https://arxiv.org/abs/1805.02867, algorithm 3; over blocks of queries as in Rabe and Staats
+2021, https://arxiv.org/abs/2112.05682). torch's fused kernel does the same where there is one; this one is
+readable, runs everywhere, and its gradient needs no more memory than its output.
 
 Shapes: b batch, h heads, n queries, m keys, k width of a head, e width of a value.
 """
@@ -24,7 +24,7 @@ def chunked(
     weight: Weight | None = None,
     size: int = 256,
 ) -> Float[Tensor, "b h n e"]:
-    """`attend`, `size` queries and `size` keys at a time; a query that may look nowhere gets zeros."""
+    """Return `attend(...)`, computed for `size` queries and `size` keys at a time."""
     check_number("size", size, 1, 2**20)
     made = []
     for start in range(0, q.shape[2], size):
@@ -44,7 +44,7 @@ def _rows(
     weight: Weight | None,
     size: int,
 ) -> Float[Tensor, "b h n e"]:
-    """A few queries against all keys, chunk by chunk."""
+    """Attend from a few queries to all keys, chunk by chunk."""
     most = q.new_full((*q.shape[:3], 1), torch.finfo(q.dtype).min)
     total, mean = q.new_zeros(most.shape), q.new_zeros((*q.shape[:3], v.shape[-1]))
     for start in range(0, k.shape[2], size):

@@ -1,8 +1,8 @@
-"""Hard attention: a query looks at exactly one place (Xu et al. 2015, arXiv 1502.03044, section 4.1).
+"""Hard attention: a query attends to exactly one key (Xu et al. 2015, arXiv 1502.03044, section 4.1).
 
-Soft attention (nn/attention.py) averages all places and has a gradient; here one place is drawn, in training
-and at test time alike, and the gradient is that of a relaxation (`gumbel`) or estimated from rewards
-(`reinforce`). Shapes: b batch, h heads, n queries, m keys, k width of a query and a key, e width of a value.
+Soft attention (nn/attention.py) averages all values and has a gradient; here one key is drawn, in training
+and at test time, and the gradient is that of a relaxation (`gumbel`) or estimated from rewards (`reinforce`).
+Shapes: b batch, h heads, n queries, m keys, k width of a query and a key, e width of a value.
 """
 
 from typing import NamedTuple
@@ -38,7 +38,7 @@ def relax(
 
 
 def one_place(index: Int[Tensor, "b h n"], p: Probabilities) -> Probabilities:
-    """Put 1 at each query's place, 0 elsewhere; a query that may look nowhere gets zeros, as in `attend`."""
+    """Return 1 at each query's key, 0 elsewhere; a query that may attend to no key gets zeros."""
     return F.one_hot(index, p.shape[-1]).to(p.dtype) * (p > 0)
 
 
@@ -50,7 +50,7 @@ def gumbel(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, "b h n e"]:
-    """Look at one place, drawn from `probabilities(q, k, weight)`; the gradient is that of `relax`."""
+    """Attend to one key, drawn from `probabilities(q, k, weight)`; the gradient is that of `relax`."""
     p = probabilities(q, k, weight)
     soft = relax(p, temperature, generator).to(p.dtype) * (p > 0)
     hard = one_place(soft.argmax(-1), p)
@@ -58,7 +58,7 @@ def gumbel(
 
 
 class Glimpse(NamedTuple):
-    """What was seen, and the logarithm of the chance to have looked there."""
+    """The value attended to, and the log-probability of that choice."""
 
     value: Float[Tensor, "b h n e"]
     log_prob: Float[Tensor, "b h n"]
@@ -71,7 +71,7 @@ def reinforce(
     weight: Weight | None = None,
     generator: torch.Generator | None = None,
 ) -> Glimpse:
-    """Look at one place, drawn from `probabilities(q, k, weight)`; train it with `surrogate`."""
+    """Attend to one key, drawn from `probabilities(q, k, weight)`; train it with `surrogate`."""
     p = probabilities(q, k, weight)
     hard = one_place(perturb(p.detach(), generator).argmax(-1), p)
     chosen = p.clamp_min(torch.finfo(p.dtype).tiny).log() * hard
@@ -81,10 +81,10 @@ def reinforce(
 def surrogate(
     log_prob: Float[Tensor, "b h n"], reward: Float[Tensor, "b"], baseline: Float[Tensor, "#b"] | float = 0.0
 ) -> Float[Tensor, ""]:
-    """A loss whose gradient is an unbiased estimate of minus the mean reward's (Williams 1992, REINFORCE).
+    """Return a loss whose gradient estimates that of minus the mean reward (Williams 1992, REINFORCE).
 
-    A `baseline` that does not look at the draw, such as a running mean of rewards, changes the estimate's
-    variance and not its mean (Xu et al. 2015, section 4.1).
+    A `baseline` that does not depend on the draw, such as a running mean of rewards, changes the variance of
+    the estimate but not its mean (Xu et al. 2015, section 4.1).
     """
     advantage = rearrange((reward - baseline).detach(), "b -> b 1 1")
     return -reduce(log_prob * advantage, "b h n -> b", "sum").mean()

@@ -1,9 +1,10 @@
 """PowerNorm: divide each channel by a running quadratic mean (Shen et al. 2020, arXiv 2003.07845, section 4).
 
-Batch normalisation without the mean, and without trust in one batch: a channel is divided by psi, the root of
-a running mean of its squares, and the backward pass uses a running correction nu instead of the batch's own.
-The layer-scale (GroupScaling) that the authors' implementation puts in front is not part of this module.
-Written from the paper's equations (the authors' code is GPL). Shapes: n all leading dimensions, d channels.
+Batch normalisation without the mean and without relying on one batch: a channel is divided by psi, the root
+of a running mean of its squares, and the backward pass uses a running correction nu instead of the batch's
+own. The GroupScaling in front of it in the authors' code is not part of this module, which is written from
+the paper's equations (their code is GPL).
+Shapes: n all leading dimensions, d channels.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ Channels = Float[Tensor, "d"]
 
 
 class Normalise(torch.autograd.Function):
-    """x / psi, with the paper's approximate gradient; the backward pass moves `nu` in place."""
+    """x / psi, with the paper's approximate gradient; the backward pass updates `nu` in place."""
 
     @staticmethod
     def forward(
@@ -42,10 +43,10 @@ class Normalise(torch.autograd.Function):
 
 
 class PowerNorm(nn.Module):
-    """PN: forward X / psi(t-1), backward with nu(t-1), then both statistics move on.
+    """PN: forward X / psi(t-1), backward with nu(t-1), then both statistics are updated.
 
-    In the first `warmup` training steps psi and the correction are the batch's own, which is PN-V and has the
-    exact gradient; a shorter training never leaves it. Evaluation divides by the running psi.
+    In the first `warmup` training steps psi and the correction are the batch's own: PN-V, with the exact
+    gradient. Evaluation divides by the running psi.
 
     Args:
         momentum: the paper's alpha, the share of the past in both running statistics.

@@ -1,8 +1,8 @@
-"""One head of attention, one step at a time, for reading (Vaswani et al. 2017, Eq. 1), in both conventions.
+"""One head of attention, step by step, for teaching (Vaswani et al. 2017, Eq. 1), in both conventions.
 
 rows: tokens are rows, as in the paper; Q = A W_q, each row of weights is a query, the future is upper right.
 columns: tokens are columns, as on a blackboard; Q = W_q A, each column is a query, the future is lower left.
-Everything in one is the transpose of the same thing in the other.
+Each matrix of one convention is the transpose of its counterpart.
 Shapes: n tokens, d width, k width of a query and a key, e width of a value.
 """
 # ruff: noqa: N803 - matrices are upper case in the papers
@@ -20,7 +20,7 @@ CONVENTIONS = ("rows", "columns")
 
 
 class Steps(NamedTuple):
-    """Every intermediate of one head, in the order in which it is computed."""
+    """Every intermediate of one head, in order of computation."""
 
     convention: str
     q: Matrix
@@ -29,13 +29,13 @@ class Steps(NamedTuple):
     scores: Matrix
     """alpha: the dot product of every query with every key."""
     scaled: Matrix
-    """Divided by the root of the keys' width, so that the variance does not grow with it (section 3.2.1)."""
+    """Divided by the root of the keys' width, so the variance does not grow with it (section 3.2.1)."""
     masked: Matrix
-    """Minus infinity where a query would look at a later token; `scaled` itself if not causal."""
+    """Minus infinity where a query would see a later token; `scaled` itself if not causal."""
     weights: Matrix
     """alpha hat: the softmax over each query's keys."""
     out: Matrix
-    """b: for each query the average of the values by its weights."""
+    """b: the values averaged by each query's weights."""
 
 
 def _rows(
@@ -78,20 +78,20 @@ def steps(
     convention: str = "rows",
     causal: bool = False,
 ) -> Steps:
-    """Attend with one head and keep everything; `out` equals `attend` of the same q, k and v."""
+    """Attend with one head and return every step; `out` equals `attend` of the same q, k and v."""
     check_word("convention", convention, CONVENTIONS)
     return (_rows if convention == "rows" else _columns)(a, W_q, W_k, W_v, causal)
 
 
 FORMULAS = {
-    "q": ("q = a W_q", "q = W_q a", "what each token asks"),
-    "k": ("k = a W_k", "k = W_k a", "what each token answers to"),
-    "v": ("v = a W_v", "v = W_v a", "what each token has to say"),
+    "q": ("q = a W_q", "q = W_q a", "what each token asks for"),
+    "k": ("k = a W_k", "k = W_k a", "what each token matches"),
+    "v": ("v = a W_v", "v = W_v a", "what each token passes on"),
     "scores": ("alpha = q k^T", "alpha = k^T q", "every query with every key"),
     "scaled": ("alpha / sqrt(k)", "alpha / sqrt(k)", "k is the width of a key"),
-    "masked": ("upper right = -inf", "lower left = -inf", "no query looks at a later token"),
+    "masked": ("upper right = -inf", "lower left = -inf", "no query sees a later token"),
     "weights": ("alpha hat = softmax of rows", "alpha hat = softmax of columns", "each sums to 1"),
-    "out": ("b = alpha hat v", "b = v alpha hat", "the average of the values for each query"),
+    "out": ("b = alpha hat v", "b = v alpha hat", "the values averaged for each query"),
 }
 
 
@@ -100,7 +100,7 @@ def _table(matrix: Matrix) -> str:
 
 
 def text(steps: Steps) -> str:
-    """Print every intermediate with its formula, then each output as the sum that it is."""
+    """Return every step with its formula as text, then each output as a sum."""
     parts = [f"tokens are {steps.convention}"]
     for name, (rows, columns, meaning) in FORMULAS.items():
         if name != "masked" or steps.masked.isinf().any():

@@ -1,8 +1,8 @@
-"""Attention within windows: for large pictures, a cost that grows with the number of patches, not its square.
+"""Attention within windows, for large images: the cost grows with the number of patches, not its square.
 
-As in Swin (Liu et al. 2021, https://arxiv.org/abs/2103.14030, section 3.2), without its shifts: a patch looks
-at the patches of its own square window. The tokens before the patches (class tokens, registers) look at all
-tokens and are seen from every window, so that news travels between windows through them.
+As in Swin (Liu et al. 2021, https://arxiv.org/abs/2103.14030, section 3.2), without its shifts: a patch
+attends to the patches of its own square window. The tokens before the patches (class tokens, registers)
+attend to all tokens and are seen from every window, so they carry information between windows.
 
 Shapes: b batch, h heads, t tokens, k width of a head, r c rows and columns of patches, w of windows.
 """
@@ -20,9 +20,9 @@ Heads = Float[Tensor, "b h t k"]
 
 
 def windowed(q: Heads, k: Heads, v: Heads, grid: tuple[int, int], window: int) -> Heads:
-    """`attend` within windows of so many patches a side; equal to it if one window covers the grid.
+    """Attend within windows of `window` x `window` patches; equals `attend` if one window covers the grid.
 
-    Windows at the right and lower edge are smaller where the grid does not divide.
+    Windows at the right and bottom edges are smaller if the grid does not divide evenly.
     """
     check_number("window", window, 1, 2**14)
     front = q.shape[2] - grid[0] * grid[1]
@@ -34,7 +34,7 @@ def windowed(q: Heads, k: Heads, v: Heads, grid: tuple[int, int], window: int) -
     lead = [repeat(x[:, :, :front], "b h f k -> (b w) h f k", w=down * across) for x in (k, v)]
     keys, values = (torch.cat([a, b], 2) for a, b in zip(lead, inside[1:], strict=True))
     weight = None
-    if grid[0] % window or grid[1] % window:  # what fills up the windows at the edge counts for nothing
+    if grid[0] % window or grid[1] % window:  # padding in the windows at the edge counts zero times
         real = cut(q.new_ones(1, 1, grid[0] * grid[1], 1), grid, window)
         weight = F.pad(rearrange(real, "w 1 n 1 -> w 1 1 n"), (front, 0), value=1.0)
         weight = repeat(weight, "w one two n -> (b w) one two n", b=q.shape[0])
@@ -43,14 +43,14 @@ def windowed(q: Heads, k: Heads, v: Heads, grid: tuple[int, int], window: int) -
 
 
 def visible(grid: tuple[int, int], window: int, front: int) -> Float[Tensor, "1 1 t t"]:
-    """The weight under which `attend` is `windowed`: 1 where the row's token sees the column's, else 0."""
+    """Return the weight that makes `attend` equal `windowed`: 1 where a query sees a key, else 0."""
     r, c = (torch.arange(side) // window for side in grid)
     home = (r[:, None] * grid[1] + c).flatten()
     return F.pad((home[:, None] == home).float(), (front, 0, front, 0), value=1.0)[None, None]
 
 
 def cut(x: Float[Tensor, "b h n k"], grid: tuple[int, int], window: int) -> Float[Tensor, "bw h m k"]:
-    """Patches in raster order as windows of them; beyond the edge there are zeros."""
+    """Cut patches in raster order into windows, with zeros beyond the edge."""
     x = rearrange(x, "b h (r c) k -> b h k r c", r=grid[0])
     x = F.pad(x, (0, -grid[1] % window, 0, -grid[0] % window))
     return rearrange(x, "b h k (y p) (x q) -> (b y x) h (p q) k", p=window, q=window)

@@ -1,4 +1,4 @@
-"""What a pruned model learns beside its task: to drop enough, and to stay close to the model it came from.
+"""Losses of a pruned model besides its task: keep the wanted share, and stay close to the dense model.
 
 Rao et al. 2021, section 3.4: cross-entropy + `LOGITS` `logits_loss` + `TOKENS` `tokens_loss` + `RATIO`
 `ratio_loss`, the teacher being the dense model.
@@ -11,28 +11,28 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from saccade.tokens.predictor import Decision, Patches
+from saccade.tokens.prune import Decision, Patches
 
 LOGITS, TOKENS, RATIO = 0.5, 0.5, 2.0
-"""The paper's weights of the three losses."""
+"""The paper's weights for the three losses."""
 LOOKS = 1.0
-"""Of `looks_loss`, which is not in the paper."""
+"""The weight of `looks_loss`, which is not in the paper."""
 
 
 def ratio_loss(decisions: Sequence[Decision], ratios: Sequence[float]) -> Float[Tensor, ""]:
-    """How far the share that was kept after each place is from the share wanted, squared."""
+    """Return the mean squared difference between the share kept after each stage and the wanted share."""
     gaps = [(kept.mean(1) - ratio).square().mean() for kept, ratio in zip(decisions, ratios, strict=True)]
     return torch.stack(gaps).mean() if gaps else torch.zeros(())
 
 
 def logits_loss(logits: Float[Tensor, "b classes"], teacher: Float[Tensor, "b classes"]) -> Float[Tensor, ""]:
-    """The Kullback-Leibler divergence from the teacher's answer."""
+    """Return the Kullback-Leibler divergence from the teacher's answer."""
     wanted = teacher.detach().log_softmax(-1)
     return F.kl_div(logits.log_softmax(-1), wanted, reduction="batchmean", log_target=True)
 
 
 def tokens_loss(patches: Patches, teacher: Patches, kept: Decision) -> Float[Tensor, ""]:
-    """The mean squared distance to the teacher's patches, over those that were kept to the end."""
+    """Return the mean squared distance to the teacher's patches, over those kept to the end."""
     far = (patches - teacher.detach()).square().mean(-1)
     count = kept.detach()
     return (far * count).sum() / count.sum().clamp_min(1)
@@ -41,9 +41,9 @@ def tokens_loss(patches: Patches, teacher: Patches, kept: Decision) -> Float[Ten
 def looks_loss(
     scores: Sequence[Float[Tensor, "b n"]], looks: Sequence[Float[Tensor, "b n"]], ratios: Sequence[float]
 ) -> Float[Tensor, ""]:
-    """Whether predictors keep those patches that the teacher looks at most: cross-entropy, patch by patch.
+    """Return the cross-entropy of keeping the patches that the teacher attends to most.
 
-    By the task alone predictors learn in epochs what this tells them in some steps.
+    With it predictors learn in a few steps what takes epochs with the task alone.
     """
     losses = []
     for score, look, ratio in zip(scores, looks, ratios, strict=True):

@@ -1,66 +1,117 @@
-"""How good a model is on labelled pictures, and where it errs worst; what it was shown while it learnt."""
+"""Evaluate a classifier on labelled images, with its most confident mistakes; loads without torch."""
 
-import json
+import base64
+import io
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
 
-from saccade.data.image.augment import Augment
-from saccade.data.image.preprocess import Preprocess
-from saccade.data.loader import scoring
-from saccade.data.pictures import Images
-from saccade.data.randomness import Chance
-from saccade.errors import DataError
-from saccade.metrics.classify import Scores
-from saccade.models.build import Vision
-from saccade.tasks.classify.scores import SHOWN as SHOWN
-from saccade.tasks.classify.scores import judge as judge
-from saccade.tasks.classify.scores import thumbnail as thumbnail
-from saccade.weights.formats.tensors import write_text
+from saccade.data.image.decode import decode
+from saccade.data.image.formats import shown
+from saccade.data.pictures import Pictures
+from saccade.errors import DataError, not_finite
+from saccade.metrics.classify import ClassifyScores, scores
+from saccade.task import Evaluation
+
+if TYPE_CHECKING:
+    from saccade.data.image.preprocess import Preprocess
+    from saccade.models.build import Vision
+
+SHOWN = 24
+THUMBNAIL = 112
+SCORED = ("accuracy", "top5", "balanced_accuracy", "macro_f1", "loss", "ece")
 
 
 def answers(
-    module: Vision, preprocess: Preprocess, images: Images, batch: int = 32, workers: int = 0
+    module: "Vision", preprocess: "Preprocess", images: Pictures, batch: int = 32, workers: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Probabilities, labels and numbers of the pictures that could be read, batch by batch."""
+    """Yield probabilities, labels and numbers of the images that could be read, batch by batch."""
+    import torch
+
+    from saccade.models.modules import device_of
+    from saccade.vision.batches import scoring
+
     module.eval()
-    device = next(module.parameters()).device
+    device = device_of(module)
     for found in scoring(images, preprocess, batch, workers):
         with torch.inference_mode():
             p = module(found["image"].to(device)).float().softmax(-1).cpu().double()
         yield p.numpy(), found["label"].numpy(), found["index"].numpy()
 
 
-def evaluate(
-    module: Vision, preprocess: Preprocess, images: Images, split: str = "val", workers: int = 0
-) -> tuple[Scores, dict[str, Any]]:
-    """The scores, and evaluation.json: the same with the mistakes that the model was surest of."""
+def evaluate_module(
+    module: "Vision", preprocess: "Preprocess", images: Pictures, split: str = "val", workers: int = 0
+) -> Evaluation:
+    """Evaluate a module on images whose classes are numbered as its own."""
     parts = list(answers(module, preprocess, images, workers=workers))
     if not parts:
-        raise DataError("there is no picture to be scored on; expected one or more")
-    return judge(images, *(np.concatenate(column) for column in zip(*parts, strict=True)), split=split)
+        raise DataError("none of the images could be read; expected one or more to evaluate on")
+    return evaluate_answers(
+        images, *(np.concatenate(column) for column in zip(*parts, strict=True)), split=split
+    )
 
 
-def samples(
-    images: Images, preprocess: Preprocess, augment: Augment | None, seed: int
-) -> list[dict[str, str]]:
-    """Some pictures of the first epoch as the model was shown them."""
-    shown = []
-    for i in np.linspace(0, len(images) - 1, min(16, len(images))).astype(int).tolist():
-        try:
-            data = images.read(i)
-            array = preprocess(data) if augment is None else augment(data, preprocess, Chance(seed, 0, i))
-        except DataError:
-            continue
-        picture = Image.fromarray(preprocess.undo(array))
-        shown.append({"thumbnail": thumbnail(picture), "label": images.classes[int(images.labels[i])]})
-    return shown
+def evaluate_answers(
+    images: Pictures, p: np.ndarray, labels: np.ndarray, numbers: np.ndarray, *, split: str
+) -> Evaluation:
+    """Evaluate the probabilities that a model gave to the images of these numbers."""
+    bad = np.flatnonzero(~np.isfinite(p).all(-1))
+    if len(bad):
+        raise not_finite(f"on {shown(images.name(int(numbers[bad[0]]))[:200])} the model")
+    found = scores(p / p.sum(-1, keepdims=True), labels)
+    answer = p.argmax(-1)
+    wrong = np.flatnonzero(answer != labels)
+    worst = wrong[np.argsort(-p[wrong, answer[wrong]], kind="stable")][:SHOWN]
+    mistakes = [
+        {
+            "picture": images.name(int(numbers[i])),
+            "path": images.name(int(numbers[i])),
+            "label": images.classes[int(labels[i])],
+            "predicted": images.classes[int(answer[i])],
+            "score": float(p[i, answer[i]]),
+            "thumbnail": thumbnail(decode(images.read(int(numbers[i])))),
+        }
+        for i in worst
+    ]
+    details = {"split": split, "scores": found.to_json(), "mistakes": mistakes}
+    return evaluation(found, details, _rows(images, p, numbers))
 
 
-def write_json(path: Path, content: object) -> None:
-    """Write JSON, whole or not at all."""
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+def evaluation(
+    found: ClassifyScores, details: dict[str, Any], rows: list[dict[str, Any]] | None = None
+) -> Evaluation:
+    """Return scores in the form that all tasks share."""
+    metrics = {"correct": float(found.correct)} | {name: float(getattr(found, name)) for name in SCORED}
+    return Evaluation(
+        split=details["split"], count=found.count, metrics=metrics, details=details, rows=rows or []
+    )
+
+
+def _rows(images: Pictures, p: np.ndarray, numbers: np.ndarray) -> list[dict[str, Any]]:
+    """Return one row per image, in order; an unreadable image has no answer."""
+    found = dict(zip(numbers.tolist(), p, strict=True))
+    made = []
+    for i, label in enumerate(images.labels.tolist()):
+        row = found.get(i)
+        answer = ("", "") if row is None else (images.classes[int(row.argmax())], f"{row.max():.6f}")
+        made.append(
+            {
+                "name": images.name(i),
+                "label": images.classes[label],
+                "predicted": answer[0],
+                "score": answer[1],
+            }
+        )
+    return made
+
+
+def thumbnail(picture: Image.Image) -> str:
+    """Return a small PNG in base64; tiny images are enlarged without smoothing."""
+    scale = THUMBNAIL / max(picture.size)
+    how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BICUBIC
+    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    file = io.BytesIO()
+    picture.resize(size, how).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()

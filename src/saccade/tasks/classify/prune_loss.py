@@ -1,6 +1,7 @@
-"""Learning to drop patches: the task at hand, and three losses more (Rao et al. 2021, section 3.4)."""
+"""The loss for learning to drop patches: the task's own and three more (Rao et al. 2021, section 3.4)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -11,32 +12,42 @@ from saccade.models.looped import Looped
 from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image
+from saccade.task import Batch
 from saccade.tasks.classify import distill
-from saccade.tasks.task import Batch, Task
 from saccade.tokens.prune import Looking, Masked, Pruned
 from saccade.tokens.walk import run
 from saccade.vision.teacher import Teacher
 
 
-class Prune:
-    """Cross-entropy, the share that is kept, and the nearness to a teacher: its answers and its patches.
+@runtime_checkable
+class Loss(Protocol):
+    """A module with its loss."""
 
-    The teacher is usually the dense model that the pruned one was made of. One of other patches teaches by
-    its answers alone; without any, only the share is learnt beside the classes.
+    @property
+    def module(self) -> nn.Module: ...
+
+    def loss(self, batch: Batch) -> Batch: ...
+
+
+class PruningLoss:
+    """Cross-entropy, the share of patches kept, and the distance to a teacher's answers and patches.
+
+    The teacher is usually the dense original. One with other patches teaches by its answers alone; without
+    a teacher, only the classes and the share are learnt.
     """
 
-    def __init__(self, task: Task, pruned: Pruned, teacher: nn.Module | None = None) -> None:
-        """`task` trains the same module in the plain way: it scores, and knows what an empty batch is."""
+    def __init__(self, task: Loss, pruned: Pruned, teacher: nn.Module | None = None) -> None:
+        """`task` is the plain loss of the same module; it also handles empty batches."""
         self.task, self.pruned = task, pruned
         self.teacher = None if teacher is None else teacher.eval().requires_grad_(False)
 
     @property
     def module(self) -> nn.Module:
-        """What learns, as several processes or a compiler have wrapped it."""
+        """The module that trains, as DDP or torch.compile wrapped it."""
         return self.task.module
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """All four losses; `kept` is the share of the patches that was left at the end."""
+        """Return the sum of all losses; `kept` is the share of patches left at the end."""
         image, target = batch["image"], batch["target"]
         if not image.shape[0]:
             return {**self.task.loss(batch), "kept": torch.ones(())}
@@ -62,18 +73,14 @@ class Prune:
         last = seen.decisions[-1] if seen.decisions else tokens.new_ones(tokens.shape[:2])
         return loss + distill.TOKENS * distill.tokens_loss(seen.patches, tokens, last)
 
-    def score(self, module: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
-        """As the task at hand, on the patches that inference keeps."""
-        return self.task.score(module, batches)
-
 
 @torch.no_grad()
 def taught(
     teacher: nn.Module, image: Image, places: Sequence[int] = ()
 ) -> tuple[Float[Tensor, "b classes"], Tokens | None, list[Float[Tensor, "b n"]]]:
-    """A teacher's answers, its patches after the last norm, and how much it looks at them before `places`.
+    """Return a teacher's answers, its patches after the last norm, and their attention before `places`.
 
-    All in one pass; answers alone where the teacher is no plain ViT.
+    All in one pass; answers alone if the teacher is not a plain ViT.
     """
     if not isinstance(teacher, Teacher) or not isinstance(teacher.module, ViT):
         return teacher(image), None, []
@@ -84,6 +91,8 @@ def taught(
     return logits, vit.norm(z)[:, vit.config.front :], walk.attention
 
 
-def pruning(task: Task, module: nn.Module, teacher: nn.Module | None = None) -> Task:
-    """The task itself, or `Prune` around it if the module has predictors: untaught, they would keep all."""
-    return Prune(task, module, teacher) if isinstance(module, Pruned) and len(module.predictors) else task
+def pruning(task: Loss, module: nn.Module, teacher: nn.Module | None = None) -> Loss:
+    """Return the task's loss, wrapped in `PruningLoss` if the module has predictors to train."""
+    return (
+        PruningLoss(task, module, teacher) if isinstance(module, Pruned) and len(module.predictors) else task
+    )

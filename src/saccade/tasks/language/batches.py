@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from jaxtyping import Int32, Int64
 
-from saccade.data.randomness import Chance
+from saccade.data.loader import Batch, Part
+from saccade.data.randomness import Draws
 from saccade.errors import DataError, check_number
-from saccade.tasks.translate.batches import Batch, Part
 
 
 @dataclass(slots=True, eq=False)
 class Windows:
-    """Neighbouring windows of a text, shuffled; each epoch begins at another place of the first window.
+    """Neighbouring windows of a text, shuffled; each epoch starts at another offset.
 
     A batch holds `tokens` (b context + 1), each window with the word after it, `index` (the windows' numbers
     in the epoch) and `epoch`. Of several processes each takes an equal share of every batch.
@@ -37,17 +37,17 @@ class Windows:
         if room < 0:
             raise DataError(
                 f"the text has {len(self.tokens):,} tokens; expected more than the model's context, "
-                f"{self.context:,}; give more text or a model of a shorter context"
+                f"{self.context:,}; give more text or a model with a shorter context"
             )
         self.count = max(1, (room + 1) // self.context)
         self.batch = max(self.part[1], min(self.batch, self.count) // self.part[1] * self.part[1])
 
     def __len__(self) -> int:
-        """Batches in an epoch: whole ones."""
+        """Return the number of full batches in an epoch."""
         return max(1, self.count // self.batch)
 
     def _starts(self, epoch: int) -> tuple[Int64[np.ndarray, "_"], int]:
-        chance = Chance(self.seed, epoch, 0)
+        chance = Draws(self.seed, epoch, 0)
         if epoch != self._held:
             self._order, self._held = chance.order("order of windows", self.count), epoch
         room = len(self.tokens) - 1 - self.context * self.count
@@ -68,10 +68,10 @@ def _cut(tokens: np.ndarray, starts: np.ndarray, context: int, index: np.ndarray
 
 
 def once(tokens: Int32[np.ndarray, "n"], context: int, batch: int, part: Part = (0, 1)) -> Iterator[Batch]:
-    """Every window once, in order, but for a rest shorter than a window; or this process's part of them."""
+    """Yield every full window once, in order, or this process's part of them."""
     context = min(context, len(tokens) - 1)
     if context < 1:
-        raise DataError(f"the text has {len(tokens)} tokens; expected two or more to score on")
+        raise DataError(f"the text has {len(tokens)} tokens; expected two or more to evaluate on")
     windows = np.arange((len(tokens) - 1) // context)[part[0] :: part[1]]
     for first in range(0, len(windows), batch):
         chosen = windows[first : first + batch]

@@ -1,4 +1,4 @@
-"""Language: the next word of a text, or words of it that are hidden (Devlin et al. 2019, section 3.1).
+"""Language losses: the next word of a text, or its hidden words (Devlin et al. 2019, section 3.1).
 
 Shapes: b windows, n words, v vocabulary.
 """
@@ -14,41 +14,40 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from saccade.data.draw import uniform
+from saccade.data.randomness import uniforms
 from saccade.errors import UsageError, check_number
-from saccade.metrics.text import NOWHERE, Exposure, by_place, perplexity
-from saccade.models.modules import resting
+from saccade.metrics.text import NOWHERE, Exposure, by_position, perplexity
+from saccade.models.modules import device_of, evaluating
 from saccade.models.text.bert import BERT
-from saccade.models.text.decoding import Marks, greedy
-from saccade.models.text.sequence import NextToken
-from saccade.tasks.task import Batch
+from saccade.models.text.decoding import Marks, NextToken, greedy
+from saccade.task import Batch
 from saccade.text.vocabulary import Vocabulary
 
 HIDDEN = 0.15
-"""The share of words that are to be named."""
+"""The share of words to predict."""
 
 
-class Tally(NamedTuple):
-    """What scoring counts; the tallies of parts add up to that of the whole."""
+class LanguageTally(NamedTuple):
+    """Counts of an evaluation; the tallies of parts add up to that of the whole."""
 
     loss: float = 0.0
     right: float = 0.0
     words: float = 0.0
 
-    def plus(self, other: "Tally") -> "Tally":
-        return Tally(*(a + b for a, b in zip(self, other, strict=True)))
+    def plus(self, other: "LanguageTally") -> "LanguageTally":
+        return LanguageTally(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 def _counted(
     logits: Float[Tensor, "n v"], wanted: Int[Tensor, "n"], smoothing: float = 0.0
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Summed cross-entropy, and how many words are the likeliest."""
+    """Return the summed cross-entropy and the number of correct words."""
     loss = F.cross_entropy(logits, wanted, reduction="sum", label_smoothing=smoothing)
     return loss, (logits.detach().argmax(-1) == wanted).sum().float()
 
 
-class Language(ABC):
-    """What the next word and the hidden word share; batches are those of `batches.Windows`."""
+class LanguageLoss(ABC):
+    """The base of next-word and hidden-word losses; batches are those of `Windows`."""
 
     def __init__(self, module: nn.Module, *, smoothing: float = 0.0, seed: int = 0) -> None:
         check_number("smoothing", smoothing, 0, 0.99)
@@ -56,44 +55,45 @@ class Language(ABC):
 
     @property
     def module(self) -> nn.Module:
-        """The model of the language."""
+        """The language model."""
         return self._module
 
     @abstractmethod
     def answers(self, module: nn.Module, batch: Batch) -> tuple[Float[Tensor, "n v"], Int[Tensor, "n"]]:
-        """Logits of the words to be named, and the words."""
+        """Return the logits of the words to predict, and the words."""
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Mean cross-entropy of a word, and how many are right."""
+        """Return the mean cross-entropy and accuracy per word."""
         logits, wanted = self.answers(self._module, batch)
         loss, right = _counted(logits, wanted, self.smoothing)
         return {"loss": loss / wanted.shape[0], "accuracy": right / wanted.shape[0]}
 
-    def tally(self, module: nn.Module, batches: Iterable[Batch]) -> Tally:
-        """Count losses and right words, in evaluation mode."""
-        total = Tally()
-        with resting(module) as device:
+    def tally(self, module: nn.Module, batches: Iterable[Batch]) -> LanguageTally:
+        """Sum losses and correct words, in evaluation mode."""
+        total = LanguageTally()
+        device = device_of(module)
+        with evaluating(module):
             for given in batches:
                 batch = {name: value.to(device) for name, value in given.items()}
                 logits, wanted = self.answers(module, batch)
                 loss, right = _counted(logits, wanted)
-                total = total.plus(Tally(loss.item(), right.item(), float(wanted.shape[0])))
+                total = total.plus(LanguageTally(loss.item(), right.item(), float(wanted.shape[0])))
         return total
 
-    def scores(self, tally: Tally) -> dict[str, float]:
-        """Accuracy first; loss and perplexity are those of a word, without smoothing."""
+    def scores(self, tally: LanguageTally) -> dict[str, float]:
+        """Return accuracy, and loss and perplexity per word, without smoothing."""
         words = max(tally.words, 1)
         loss = tally.loss / words
         found = {"accuracy": tally.right / words, "loss": loss}
         return {**found, "perplexity": perplexity(loss), "count": tally.words}
 
     def score(self, module: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
-        """How well a module names the words of an unseen text."""
+        """Evaluate a module on a text."""
         return self.scores(self.tally(module, batches))
 
 
-class NextWord(Language):
-    """Every word from those before it, all places at once; for a `saccade.models.text.sequence.Writer`."""
+class NextWord(LanguageLoss):
+    """Every word from those before it, all positions at once; for a `saccade.models.text.sequence.Writer`."""
 
     def answers(self, module: nn.Module, batch: Batch) -> tuple[Float[Tensor, "n v"], Int[Tensor, "n"]]:
         logits = module(batch["tokens"][:, :-1])
@@ -105,7 +105,7 @@ class Hidden(NamedTuple):
 
     shown: Int[Tensor, "b n"]
     places: Bool[Tensor, "b n"]
-    """Where a word is to be named: 15 % of each row, and at least one."""
+    """Positions of the words to predict: 15 % of each row, at least one."""
 
 
 def hide(
@@ -118,11 +118,11 @@ def hide(
 ) -> Hidden:
     """Hide words: of those chosen 80 % become `mask`, 10 % one of `words`, 10 % stay (appendix A.1).
 
-    What is drawn for a window depends on its number and the epoch alone.
+    The draws for a window depend only on its index and the epoch.
     """
     count = max(1, round(HIDDEN * tokens.shape[1]))
     chance, fate, word = (
-        uniform(name, seed, epoch, index, tokens.shape[1]).to(tokens.device)
+        torch.from_numpy(uniforms(name, seed, epoch, index.tolist(), tokens.shape[1])).to(tokens.device)
         for name in ("hidden words", "fates of hidden words", "words in their place")
     )
     chosen = chance.argsort(dim=1, stable=True)[:, :count]
@@ -133,10 +133,10 @@ def hide(
     return Hidden(shown, places)
 
 
-class HiddenWord(Language):
-    """Hidden words from all the others; for a `saccade.models.text.sequence.Filler`.
+class HiddenWord(LanguageLoss):
+    """Hidden words from the rest of the text; for a `saccade.models.text.sequence.Filler`.
 
-    Each window is framed by the vocabulary's marks, in place of its last words.
+    The vocabulary's marks frame each window and replace its last words.
     """
 
     def __init__(
@@ -158,18 +158,19 @@ class HiddenWord(Language):
         )
         shown = torch.cat([before, found.shown, after], dim=1)
         places = F.pad(found.places, (len(self.before), len(self.after)))
-        if isinstance(module, BERT):  # only the hidden places go through the wide last layer
+        if isinstance(module, BERT):  # only the hidden positions go through the wide last layer
             return module.read(module.encode(shown)[places]), tokens[found.places]
         return module(shown)[places], tokens[found.places]
 
 
 def exposure(module: nn.Module, batches: Iterable[Batch]) -> Exposure:
-    """How often each word of a window's later half is right: after the true words, and after its own.
+    """Return the accuracy at each position of a window's second half: teacher-forced and free-running.
 
-    Free running begins with the true earlier half, and is then left alone.
+    Free running starts from the true first half.
     """
     forced = free = NOWHERE
-    with resting(module) as device:
+    device = device_of(module)
+    with evaluating(module):
         for given in batches:
             tokens = given["tokens"].to(device)
             half = max(1, tokens.shape[1] // 2)
@@ -178,6 +179,6 @@ def exposure(module: nn.Module, batches: Iterable[Batch]) -> Exposure:
             written = greedy(cast(NextToken, module), tokens[:, :half], None, Marks(), wanted.shape[1])
             answer = np.array([sentence.tokens for sentence in written])
             true, where = wanted.cpu().numpy(), np.ones(wanted.shape, bool)
-            forced += by_place(guesses.cpu().numpy(), true, where)
-            free += by_place(answer, true, where)
+            forced += by_position(guesses.cpu().numpy(), true, where)
+            free += by_position(answer, true, where)
     return Exposure(forced, free)

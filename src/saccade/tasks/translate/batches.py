@@ -1,36 +1,33 @@
-"""Sentences of like length in batches, padded on the right; every draw is a function of (seed, epoch, batch).
+"""Batches of sentences of similar length, padded on the right; draws depend on (seed, epoch, batch) alone.
 
-The places of an epoch are sorted by bucket of length, and the cuts between batches lie at fixed places. An
-epoch only shuffles sentences within their bucket and then the batches, so that all epochs have as many steps,
-any batch can be made from its number alone, and neither workers nor a restart change it.
+The sentences of an epoch are sorted into buckets by length, and the batch boundaries are fixed. An epoch only
+shuffles sentences within their bucket and then the batches, so all epochs have the same number of steps, and
+any batch can be made from its number alone, whatever the workers or restarts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64, Integer
+from jaxtyping import Int64, Integer
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from saccade.data.feed import begin
-from saccade.data.randomness import Chance
+from saccade.data.randomness import Draws
 from saccade.errors import DataError, UsageError, check_number
-from saccade.text.vocabulary import BOS, EOS, PAD, Numbered
+from saccade.text.vocabulary import BOS, EOS, EncodedTexts, pad
 
 Batch = dict[str, Tensor]
 Part = tuple[int, int]
-"""The number of this process and how many there are."""
+"""The rank of this process, and the number of processes."""
 Rows = Int64[np.ndarray, "_"]
 STEP = 4
-"""Lengths in a bucket; wider ones mix better and pad more."""
+"""Lengths per bucket; wider buckets mix better and pad more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """How much a batch holds: the longest sentence's tokens times the sentences, and the sentences."""
+    """The largest batch: its tokens, padding included, and its sentences."""
 
     tokens: int = 4096
     sentences: int = 1024
@@ -40,13 +37,13 @@ class Limit:
         check_number("limit.sentences", self.sentences, 1, 2**20)
 
     def count(self, length: int) -> int:
-        """Sentences of that length that fit; a single one always does."""
+        """Return how many sentences of that length fit; one always does."""
         return max(1, min(self.sentences, self.tokens // max(length, 1)))
 
 
 @dataclass(slots=True, eq=False)
 class Buckets:
-    """Which sentences make each batch of each epoch."""
+    """Assigns sentences to the batches of each epoch."""
 
     lengths: Integer[np.ndarray, "n"]
     limit: Limit
@@ -59,9 +56,11 @@ class Buckets:
 
     def __post_init__(self) -> None:
         if not len(self.lengths):
-            raise DataError("there is no sentence to make a batch of; expected some to learn from")
+            raise DataError("no sentence pairs to train on; expected one or more")
         self._bucket = -(-self.lengths // STEP)
-        tops = np.sort(self._bucket)[::-1] * STEP  # the longest first, so that a cut knows its longest
+        tops = (
+            np.sort(self._bucket)[::-1] * STEP
+        )  # the longest first, so that a batch starts with its longest
         cuts = [0]
         while cuts[-1] < len(tops):
             cuts.append(cuts[-1] + self.limit.count(int(tops[cuts[-1]])))
@@ -69,14 +68,14 @@ class Buckets:
         self._cuts = np.array(cuts, np.int64)
 
     def __len__(self) -> int:
-        """Batches in an epoch, the same in each."""
+        """Return the number of batches per epoch."""
         return len(self._cuts) - 1
 
     def rows(self, number: int) -> Rows:
-        """The sentences of a batch, numbered through the whole training."""
+        """Return the sentences of a batch; batches are numbered through the whole training."""
         epoch, place = divmod(number, len(self))
         if epoch != self._held:
-            chance = Chance(self.seed, epoch, 0)
+            chance = Draws(self.seed, epoch, 0)
             rank = chance.order("order of sentences", len(self.lengths))
             self._order = np.lexsort((rank, -self._bucket)).astype(np.int64)
             self._batches, self._held = chance.order("order of batches", len(self)), epoch
@@ -84,45 +83,30 @@ class Buckets:
         return self._order[self._cuts[chosen] : self._cuts[chosen + 1]]
 
 
-def padded(sentences: Sequence[np.ndarray]) -> tuple[Int64[Tensor, "b n"], Bool[Tensor, "b n"]]:
-    """Sentences as the rows of one array, filled up on the right, and where they have words."""
-    lengths = np.array([len(sentence) for sentence in sentences])
-    mask = np.arange(max(int(lengths.max(initial=0)), 1)) < lengths[:, None]
-    made = np.full(mask.shape, PAD, np.int64)
-    if lengths.any():
-        made[mask] = np.concatenate(sentences)
-    return torch.from_numpy(made), torch.from_numpy(mask)
-
-
-@runtime_checkable
-class Batches(Protocol):
-    """Batches by number; what a loader asks for."""
-
-    def __len__(self) -> int:
-        """Batches in an epoch."""
-
-    def __getitem__(self, number: int, /) -> Batch: ...
-
-
 def _mine(rows: Rows, part: Part) -> tuple[Rows, bool]:
-    """This process's share of a batch, and whether there is any; else the first row stands in, unlearnt."""
+    """Return this process's rows of a batch and True, or the first row, to be masked, and False."""
     rank, size = part
     mine = rows[rank::size]
     return (mine, True) if len(mine) else (rows[:1], False)
+
+
+def _padded(sentences: Iterable[np.ndarray]) -> tuple[Tensor, Tensor]:
+    words, mask = pad(list(sentences))
+    return torch.from_numpy(words), torch.from_numpy(mask)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
     """Sentences and their translations as numbers.
 
-    A batch holds `source`, `source_mask`, `target_in` (after the beginning mark), `target_out` (up to the end
-    mark), `target_mask`, `index` (the sentences' numbers), `epoch`, and `words`: the target's words in the
-    whole batch over the number of processes, by which a loss is divided. So the mean over processes is the
-    mean over words, however the words are spread.
+    A batch holds `source`, `source_mask`, `target_in` (after the start mark), `target_out` (up to the end
+    mark), `target_mask`, `index` (the sentences' indices), `epoch`, and `words`: the target's words in
+    the whole batch over the number of processes, by which a loss is divided. So the mean over processes is
+    the mean over words, however the words are distributed.
     """
 
-    source: Numbered
-    target: Numbered
+    source: EncodedTexts
+    target: EncodedTexts
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
@@ -133,23 +117,27 @@ class Pairs:
 
     @property
     def lengths(self) -> Int64[np.ndarray, "n"]:
-        """Of the longer side, with the end mark."""
+        """Lengths of the longer side, with the end mark."""
         return np.maximum(self.source.lengths, self.target.lengths) + 1
 
     def within(self, most: int) -> Rows:
-        """The places of the pairs that are at most so long."""
+        """Return the indices of the pairs of at most this length."""
         return np.flatnonzero(self.lengths <= most)
 
     def take(self, rows: Rows) -> "Pairs":
-        """Some of the pairs, by their places."""
+        """Return some of the pairs, by index."""
         return Pairs(self.source.take(rows), self.target.take(rows))
 
     def batch(self, rows: Rows, epoch: int = 0, part: Part = (0, 1)) -> Batch:
-        """Pad the pairs named."""
+        """Return the padded batch of these pairs."""
         mine, learnt = _mine(rows, part)
-        source, source_mask = padded([np.append(self.source[i], EOS) for i in mine.tolist()])
-        target_in, mask = padded([np.insert(self.target[i], 0, BOS) for i in mine.tolist()])
-        target_out, _ = padded([np.append(self.target[i], EOS) for i in mine.tolist()])
+        source, source_mask = map(
+            torch.from_numpy, pad([np.append(self.source[i], EOS) for i in mine.tolist()])
+        )
+        target_in, mask = map(
+            torch.from_numpy, pad([np.insert(self.target[i], 0, BOS) for i in mine.tolist()])
+        )
+        target_out, _ = _padded(np.append(self.target[i], EOS) for i in mine.tolist())
         words = int((self.target.lengths[rows] + 1).sum())
         return {
             "source": source,
@@ -165,7 +153,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shuffled:
-    """Batches of pairs to learn from, for ever."""
+    """An endless sequence of training batches."""
 
     pairs: Pairs
     buckets: Buckets
@@ -179,24 +167,9 @@ class Shuffled:
 
 
 def once(pairs: Pairs, limit: Limit, part: Part = (0, 1)) -> Iterator[Batch]:
-    """Every pair once, the longest first; or this process's part of them."""
+    """Yield every pair once, the longest first, or this process's part of them."""
     order = np.argsort(-pairs.lengths, kind="stable")[part[0] :: part[1]]
     while len(order):
         count = limit.count(int(pairs.lengths[order[0]]))
         yield pairs.batch(order[:count])
         order = order[count:]
-
-
-def stream(batches: Batches, first: int, last: int, workers: int = 0) -> Iterator[Batch]:
-    """Batches from number `first` to `last`, made here or by workers."""
-    if not workers:
-        return (batches[number] for number in range(first, last))
-    loader: DataLoader[Batch] = DataLoader(
-        batches,  # type: ignore[arg-type]
-        batch_size=None,
-        sampler=range(first, last),
-        num_workers=workers,
-        prefetch_factor=4,
-        generator=torch.Generator(),  # without one, torch would draw from the global source
-    )
-    return begin(loader)

@@ -1,4 +1,4 @@
-"""Sentence pairs in files: two side by side, columns parted by tabs, or JSON line by line."""
+"""Sentence pairs in files: two side by side, tab-separated columns, or JSON lines."""
 
 import json
 import re
@@ -7,19 +7,67 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from saccade.data.image.formats import shown
 from saccade.data.readers.listing import some
 from saccade.errors import DataError, UsageError
-from saccade.tasks.translate.data import CODES, Pair, Reader, languages, named
 from saccade.text.lines import lines
 
 SIDES = {"source": "target", "src": "tgt", "input": "output"}
 
+PAIR = re.compile(r"([A-Za-z0-9_]+)(?:-|->|→)([A-Za-z0-9_]+)")
+CODES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv "
+    "dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie "
+    "ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv "
+    "mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm "
+    "rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts "
+    "tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu "
+)
+"""ISO 639-1 codes: a first line of these names the columns, other short words are a pair."""
+
+
+class SentencePair(NamedTuple):
+    """A sentence and its translation."""
+
+    line: int
+    source: str
+    target: str
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A file, or two, of pairs; every pass reads it again."""
+
+    @property
+    def name(self) -> str:
+        """For messages, safe to print."""
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The names of source and target."""
+
+    def __iter__(self) -> Iterator[SentencePair]: ...
+
+
+def languages(pair: str) -> tuple[str, str] | None:
+    """Read "de-en", from German to English; return None for an empty text."""
+    if not pair:
+        return None
+    match = PAIR.fullmatch(pair.strip())
+    if match is None or match[1] == match[2]:
+        raise UsageError(f"the pair is {pair!r}; expected two languages as from-to, for example de-en")
+    return match[1], match[2]
+
+
+def name_of(path: Path) -> str:
+    """Return a file's name without its folder, for messages."""
+    return shown(path.name)
+
 
 @dataclass(frozen=True, slots=True)
-class Two:
+class TwoFiles:
     """Line i of one file is the translation of line i of the other."""
 
     paths: tuple[Path, Path]
@@ -27,23 +75,23 @@ class Two:
 
     @property
     def name(self) -> str:
-        return " and ".join(map(named, self.paths))
+        return " and ".join(map(name_of, self.paths))
 
-    def __iter__(self) -> Iterator[Pair]:
+    def __iter__(self) -> Iterator[SentencePair]:
         for one, other in zip_longest(*map(lines, self.paths)):
             if one is None or other is None:
                 (number, _), short = one or other, self.paths[one is not None]
                 long = self.paths[one is None]
                 raise DataError(
-                    f"{named(short)} ends after line {number - 1}, but {named(long)} goes on with line "
+                    f"{name_of(short)} ends after line {number - 1}, but {name_of(long)} has a line "
                     f"{number}; expected as many lines in both, each a translation; complete the shorter file"
                 )
-            yield Pair(one[0], one[1].strip(), other[1].strip())
+            yield SentencePair(one[0], one[1].strip(), other[1].strip())
 
 
 @dataclass(frozen=True, slots=True)
 class Tsv:
-    """Columns parted by tabs, without quotes."""
+    """Tab-separated columns, without quotes."""
 
     path: Path
     columns: tuple[int, int]
@@ -53,9 +101,9 @@ class Tsv:
 
     @property
     def name(self) -> str:
-        return named(self.path)
+        return name_of(self.path)
 
-    def __iter__(self) -> Iterator[Pair]:
+    def __iter__(self) -> Iterator[SentencePair]:
         least = max(self.columns) + 1
         for number, text in lines(self.path):
             if number == self.header:
@@ -64,33 +112,33 @@ class Tsv:
             if len(cells) < least and text.strip():
                 found = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
                 raise DataError(
-                    f"line {number} of {self.name} has {found}; expected {least} or more, parted by tabs"
+                    f"line {number} of {self.name} has {found}; expected {least} or more, separated by tabs"
                 )
             cells += [""] * (least - len(cells))
-            yield Pair(number, *(cells[i].strip() for i in self.columns))
+            yield SentencePair(number, *(cells[i].strip() for i in self.columns))
 
 
 @dataclass(frozen=True, slots=True)
 class Jsonl:
-    """An object a line, with a field for each side; the two may lie in a field "translation"."""
+    """One object per line, with a field for each side, perhaps inside a field "translation"."""
 
     path: Path
     sides: tuple[str, str]
 
     @property
     def name(self) -> str:
-        return named(self.path)
+        return name_of(self.path)
 
-    def __iter__(self) -> Iterator[Pair]:
+    def __iter__(self) -> Iterator[SentencePair]:
         for number, text in lines(self.path):
             if text.strip():
                 found = fields(text, f"line {number} of {self.name}")
-                yield Pair(number, *(self._side(found, side, number) for side in self.sides))
+                yield SentencePair(number, *(self._side(found, side, number) for side in self.sides))
 
     def _side(self, found: Mapping[str, Any], side: str, number: int) -> str:
         if side not in found:
             raise DataError(
-                f"line {number} of {self.name} has no field {side!r}; {known_ones(side, list(found))}"
+                f"line {number} of {self.name} has no field {side!r}; {describe_known(side, list(found))}"
             )
         if not isinstance(found[side], str):
             raise DataError(
@@ -100,27 +148,29 @@ class Jsonl:
 
 
 def fields(text: str, where: str) -> Mapping[str, Any]:
-    """The object on a line; the two sides that lie deeper are brought up."""
+    """Return the object of a line, or the one in its field "translation"."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = str(error).partition(":")[0]
-        raise DataError(f"{where} is no JSON ({reason}); expected an object such as {{...}}") from None
+        raise DataError(f"{where} is not JSON ({reason}); expected an object such as {{...}}") from None
     if not isinstance(found, dict):
         raise DataError(
             f"{where} is {text.strip()[:40]!r}; expected a JSON object with a field for each side"
         )
-    if "\\ud" in text.lower():  # half of a letter of two, which JSON may hold and UTF-8 may not
+    if "\\ud" in text.lower():  # a lone surrogate, which JSON may hold and UTF-8 may not
         try:
             json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise DataError(f"{where} holds half a letter (\\ud800 to \\udfff); expected text") from None
+            raise DataError(
+                f"{where} contains half a character (\\ud800 to \\udfff); expected text"
+            ) from None
     inner = found.get("translation")
     return inner if isinstance(inner, dict) else found
 
 
-def known_ones(asked: str, known: Sequence[str]) -> str:
-    """What was found in the place of what was asked for, and what was perhaps meant."""
+def describe_known(asked: str, known: Sequence[str]) -> str:
+    """Return what was found instead, and what was perhaps meant."""
     near = get_close_matches(asked, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"found {some(list(known)) or 'none'}{hint}"
@@ -131,37 +181,39 @@ def _first(path: Path) -> tuple[int, str]:
 
 
 def reader_of(path: Path, pair: str = "") -> Reader:
-    """The reader of one file, by its first line."""
+    """Return the reader of a file, chosen by its first line."""
     number, first = _first(path)
     if not first:
         raise DataError(f"{shown(path)} is empty; expected sentence pairs")
     if first.lstrip().startswith("{"):
-        return Jsonl(path, _sides(list(fields(first, f"line {number} of {named(path)}")), pair, named(path)))
+        return Jsonl(
+            path, _sides(list(fields(first, f"line {number} of {name_of(path)}")), pair, name_of(path))
+        )
     if "\t" not in first:
         raise DataError(
-            f"line {number} of {named(path)} has no tab; expected a sentence and its translation with a tab "
-            "between, or JSON; for two files give the folder, or both as first.de,second.en"
+            f"line {number} of {name_of(path)} has no tab; expected a sentence, a tab and its translation, "
+            "or JSON; for two files give the folder, or both as first.de,second.en"
         )
     cells = [cell.strip() for cell in first.split("\t")]
     if _names(cells, pair):
-        sides = _sides(cells, pair, named(path))
+        sides = _sides(cells, pair, name_of(path))
         return Tsv(path, (cells.index(sides[0]), cells.index(sides[1])), sides, number)
     asked = languages(pair)
     if asked is None:
         return Tsv(path, (0, 1), ("source", "target"))
-    numbers = [int(word) - 1 for word in asked if word.isdecimal()]
+    numbers = [int(word) - 1 for word in asked if word.isdecimal() and len(word) < 10]
     if len(numbers) < 2:
         raise UsageError(
-            f"{named(path)} does not name its columns, so the pair {pair} cannot be found in it; add a first "
+            f"{name_of(path)} does not name its columns, so the pair {pair} cannot be found; add a first "
             f"line {asked[0]}<tab>{asked[1]}, or give columns by number, such as 2-1"
         )
     if not all(0 <= number < len(cells) for number in numbers):
-        raise UsageError(f"the pair is {pair}, but line {number} of {named(path)} has {len(cells)} columns")
+        raise UsageError(f"the pair is {pair}, but line {number} of {name_of(path)} has {len(cells)} columns")
     return Tsv(path, (numbers[0], numbers[1]), ("source", "target"))
 
 
 def _names(cells: Sequence[str], pair: str) -> bool:
-    """Whether a first line names columns: those asked for, source and target, or languages by ISO 639-1."""
+    """Return whether a first line names columns: those asked for, source and target, or ISO 639-1 codes."""
     asked = languages(pair)
     if asked is not None and set(asked) <= set(cells):
         return True
@@ -171,7 +223,7 @@ def _names(cells: Sequence[str], pair: str) -> bool:
 
 
 def _sides(found: Sequence[str], pair: str, where: str) -> tuple[str, str]:
-    """The names of source and target among those found."""
+    """Return the names of source and target among those found."""
     asked = languages(pair)
     if asked is None:
         usual = next(((a, b) for a, b in SIDES.items() if a in found and b in found), None)
@@ -183,6 +235,6 @@ def _sides(found: Sequence[str], pair: str, where: str) -> tuple[str, str]:
     for side in asked:
         if side not in found:
             raise UsageError(
-                f"{where} has no {side!r}, which the pair {pair} asks for; {known_ones(side, found)}"
+                f"{where} has no {side!r}, which the pair {pair} asks for; {describe_known(side, found)}"
             )
     return asked

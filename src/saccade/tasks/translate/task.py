@@ -1,205 +1,123 @@
-"""Sentence pairs to learn to translate from: opened, numbered, in batches, scored by BLEU."""
+"""Translation, trained on sentence pairs; loads without torch."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from saccade.report.html import Draw, Html, joined, name
+from saccade.report.run_page import Section
+from saccade.report.run_record import Record
+from saccade.task import Evaluation, Job, Metric, Task
 
-from saccade.data.splits import spread
-from saccade.errors import DataError
-from saccade.metrics.text import signature
-from saccade.models.text.names import Text
-from saccade.processes import Team, current
-from saccade.recipe import Training, override
-from saccade.tasks.classify.evaluate import write_json
-from saccade.tasks.task import Batch, Task
-from saccade.tasks.translate.batches import Buckets, Limit, Pairs, Shuffled, once, stream
-from saccade.tasks.translate.corpus import open_pairs
-from saccade.tasks.translate.data import Corpus, Sentences, hold_out
-from saccade.tasks.translate.loss import Tally, Translate
-from saccade.text import build as speaker
-from saccade.text.build import Tongue
-from saccade.text.evaluation import judge
-from saccade.text.recipe import TextRecipe, for_pairs
-from saccade.text.sections import report
-from saccade.train import sinks
-from saccade.train.material import Say
-from saccade.train.run import Run
-from saccade.train.subject import Asked, Opened, Subject, check_same
-from saccade.weights.load_text import Spoken, load, write
+if TYPE_CHECKING:
+    from saccade.recipe import Recipe
+    from saccade.text.recipe import TextRecipe
+    from saccade.weights.identify import Identified
 
-NOUN = "sentence pairs"
 DEFAULT = "seq2seq_attention"
-SCORED = 2000
-"""Pairs that are translated after each epoch; more would take longer and say little more."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Translation:
-    """What a run on sentence pairs works with; see `saccade.train.material.Material`."""
+class Translate(Task):
+    """Another language's sentence for each sentence."""
 
-    recipe: TextRecipe
-    spoken: Spoken
-    shuffled: Shuffled
-    held: Pairs
-    found: Corpus
-    team: Team
-    choose: bool = True
-    nouns: tuple[str, str] = (NOUN, "words")
-    scored: tuple[str, ...] = ("loss", "bleu", "perplexity", "accuracy")
-
-    @property
-    def module(self) -> nn.Module:
-        return self.spoken.module
+    name, noun, unit, counted = "translate", "sentence pairs", "words", "pairs"
+    metrics = {
+        "loss": Metric("Loss", better="lower"),
+        "bleu": Metric("BLEU"),
+        "perplexity": Metric("Perplexity", better="lower"),
+        "accuracy": Metric("Word accuracy", "percent"),
+    }
+    headline, fold_metrics = "bleu", metrics
+    abilities = frozenset({"embed", "explain"})
+    loss_note = (
+        "Training loss is measured with dropout and smoothing, so it may lie above the validation loss."
+    )
 
     @property
-    def per_epoch(self) -> int:
-        return max(1, len(self.shuffled) // self.recipe.budget.accumulate)
+    def recipe(self) -> "type[TextRecipe]":
+        from saccade.text.recipe import TextRecipe
 
-    def task(self, module: nn.Module, done: Callable[[], float]) -> Task:
-        r = self.recipe
-        return Translate(
-            module, self.spoken.vocabulary, smoothing=r.smoothing, own=r.own, seed=r.seed, done=done
-        )
+        return TextRecipe
 
-    def batches(self, first: int, last: int) -> Iterator[Batch]:
-        return stream(self.shuffled, first, last, self.recipe.workers)
+    def matches(self, data: str, model: str) -> bool:
+        from saccade.tasks import kept_task
 
-    def amount(self, batch: Batch) -> float:
-        return float(batch["words"])
+        if Path(model).exists():
+            return kept_task(Path(model)) == self.name
+        return model.startswith(("seq2seq", "transformer"))
 
-    def note(self, failed: set[int], batch: Batch, say: Say) -> None:
-        """All was read before the run began."""
+    def open(self, data: str, recipe: "Recipe", format: str = "auto") -> Any:
+        from saccade.tasks.translate.data import open_pairs
 
-    def name(self, number: int) -> str:
-        return f"number {number + 1:,}"
+        assert isinstance(recipe, self.recipe)
+        return open_pairs(data, recipe.pair, recipe.bad)
 
-    def score(self, task: Task, module: nn.Module, failed: set[int], say: Say) -> dict[str, float]:
-        assert isinstance(task, Translate)
-        some = self.held.take(spread(len(self.held), SCORED))
-        mine = task.tally(module, once(some, Limit(), self.team.part))
-        return task.scores(Tally.of(self.team.sum(mine.numbers())))
+    def plan(self, splits: Any, model: str) -> "tuple[TextRecipe, str]":
+        from saccade.tasks.translate.recipe import default_recipe
+
+        return default_recipe(model or DEFAULT, len(splits.train))
+
+    def start(self, recipe: "Recipe", splits: Any, resume: Path | None = None) -> Job:
+        from saccade.tasks.translate.job import start_job
+
+        assert isinstance(recipe, self.recipe)
+        return start_job(recipe, splits, resume)
+
+    def load(self, source: "Path | Identified", engine: str = "torch") -> Any:
+        from saccade.text.model import load_text
+
+        return load_text(source)
+
+    def open_for(self, model: Any, data: str, format: str = "auto") -> Any:
+        from saccade.tasks.translate.data import open_pairs
+        from saccade.text.model import SIDES
+
+        pair = "" if model.sides == SIDES else "-".join(model.sides)
+        return open_pairs(data, pair, learns=False)
+
+    def evaluate(self, model: Any, examples: Any, split: str) -> Evaluation:
+        from saccade.tasks.translate.evaluate import evaluate_pairs
+
+        return evaluate_pairs(model, examples, split)
 
     def merit(self, scores: dict[str, float]) -> float:
-        """BLEU; while there is none yet, the probability of a word breaks the tie."""
+        """Return BLEU; while it is 0, the probability of a word breaks the tie."""
         return scores["bleu"] + min(1 / scores["perplexity"], 1) * 1e-6
 
-    def tell(self, scores: dict[str, float]) -> str:
+    def score_line(self, scores: dict[str, float]) -> str:
         return f"BLEU {scores['bleu']:.1f}  perplexity {scores['perplexity']:.2f}"
 
-    def blank(self) -> nn.Module:
-        return speaker.blank(self.spoken.module)
+    def summary(self, found: Evaluation) -> str:
+        from saccade.metrics.text import signature
 
-    def keep(self, folder: Path, module: nn.Module) -> None:
-        write(folder, replace(self.spoken, module=cast(Text, module)))
+        scores = found.metrics
+        line = f"BLEU {scores['bleu']:.2f}, perplexity {scores['perplexity']:.2f}"
+        return f"{line} on {found.count:,} validation sentence pairs ({signature()})"
 
+    def score_rows(self, found: Evaluation) -> list[tuple[str, str]]:
+        scores, signed = found.metrics, found.details["signatures"]
+        return [
+            ("BLEU", f"{scores['bleu']:.2f}  ({signed['bleu']})"),
+            ("BLEU, lower case", f"{scores['bleu_lowercase']:.2f}  ({signed['bleu_lowercase']})"),
+            ("simple BLEU", f"{scores['simple_bleu']:.4f}  (k = 2, mean of the sentences)"),
+            ("perplexity", f"{scores['perplexity']:.4f}"),
+            ("loss", f"{scores['loss']:.4f}"),
+            ("word accuracy", f"{scores['accuracy']:.2%}  (after the true words)"),
+            ("sentence pairs", f"{found.count}  ({found.split})"),
+        ]
 
-def numbered(part: Sentences, tongue: Tongue) -> Pairs:
-    """The pairs of a split as numbers."""
-    sources = tongue.reads.number(pair.source for pair in part)
-    return Pairs(sources, tongue.target.number(pair.target for pair in part))
+    def results(self, record: Record) -> Iterator[Html]:
+        from saccade.text.sections import translation_results
 
+        return translation_results(record)
 
-def _whole(data: str) -> str:
-    """Where the pairs are, told so that a run may go on from another folder; two files have a comma."""
-    if Path(data).exists() or "," not in data:
-        return str(Path(data).resolve())
-    return ",".join(str(Path(part.strip()).resolve()) for part in data.split(","))
+    def data_words(self, record: Record) -> Html:
+        sides = record.data.get("sides")
+        if not isinstance(sides, list) or len(sides) != 2:
+            return Html("")
+        return joined([" from ", name(sides[0]), " to ", name(sides[1])])
 
+    def sections(self, record: Record, draw: Draw) -> Iterator[Section]:
+        from saccade.text.sections import sections
 
-def described(data: str, recipe: TextRecipe, found: Corpus) -> dict[str, Any]:
-    """What data.json holds."""
-    return {
-        "source": _whole(data),
-        "kind": "auto",
-        "task": recipe.task,
-        "sides": list(found.sides),
-        "told": found.told,
-        "warnings": list(found.warnings),
-        **{
-            name: {"pairs": len(part), "fingerprint": part.fingerprint()}
-            for name, part in found.splits.items()
-        },
-    }
-
-
-def gather(
-    recipe: TextRecipe, found: Corpus, data: dict[str, Any], tongue: Tongue | None = None
-) -> tuple[Opened, list[str]]:
-    """What the run works with; `tongue` is what a run that goes on began with. Also notes worth telling."""
-    assert found.val is not None
-    team = current()
-    team.device(recipe.device)  # one that is not there is refused before a folder is made
-    sinks.check(recipe.track)
-
-    def learnt() -> Tongue:
-        targets, sources = (
-            (lambda: (p.target for p in found.train)),
-            (lambda: (p.source for p in found.train)),
-        )
-        return speaker.learnt(recipe, team, targets, sources)
-
-    spoken, told = speaker.begin(recipe, tongue, learnt)
-    spoken = replace(spoken, sides=found.sides)
-    tongue = Tongue(spoken.vocabulary, spoken.source)
-    train, val, notes = numbered(found.train, tongue), numbered(found.val, tongue), list[str]()
-    short = train.within(recipe.tokens)
-    if not len(short):
-        raise DataError(
-            f"every pair is longer than tokens={recipe.tokens:,}, which a batch holds; set tokens higher"
-        )
-    if len(short) < len(train):
-        notes.append(
-            f"{len(train) - len(short):,} pairs have more than tokens={recipe.tokens:,}; they are left out"
-        )
-        train = train.take(short)
-    limit = Limit(tokens=recipe.tokens, sentences=recipe.budget.batch)
-    shuffled = Shuffled(train, Buckets(train.lengths, limit, recipe.seed), team.part)
-    material = Translation(recipe, spoken, shuffled, val, found, team)
-    return Opened(material, data, told, files=tongue.files), notes
-
-
-def begin(asked: Asked) -> Opened:
-    """Open sentence pairs, choose the recipe, make the model and its words."""
-    named = [text.partition("=")[2].strip() for text in asked.changes if text.startswith("model=")]
-    model = asked.model or (named[-1] if named else DEFAULT)
-    first = override(TextRecipe(), [text for text in asked.changes if text.startswith(("pair=", "bad="))])
-    found = open_pairs(asked.data, first.pair, first.bad)
-    recipe, why = for_pairs(model, len(found.train))
-    recipe = override(recipe, [*asked.changes, f"model={model}"])
-    found = hold_out(found, recipe.val, recipe.seed)
-    assert found.val is not None
-    opened, notes = gather(recipe, found, described(asked.data, recipe, found))
-    told = f"{len(found.train):,} pairs to learn from, {len(found.val):,} to be scored on"
-    more = (f"note: {words}" for words in (*found.warnings, *notes))
-    return replace(opened, told=(found.told, told, opened.model, why, *more))
-
-
-def again(folder: Path, recipe: Training, data: dict[str, Any]) -> Opened:
-    """The sentence pairs of a run folder, if they are still the same."""
-    assert isinstance(recipe, TextRecipe)
-    place = data.get("source")
-    found = hold_out(open_pairs(str(place), recipe.pair, recipe.bad), recipe.val, recipe.seed)
-    now = described(str(place), recipe, found)
-    check_same(folder, data, now, NOUN)
-    return gather(recipe, found, now, speaker.kept(folder))[0]
-
-
-def conclude(run: Run) -> tuple[str, Path]:
-    """Score the model that was kept on all pairs held back, and write the report."""
-    material, folder = run.material, run.folder
-    assert isinstance(material, Translation)
-    assert material.found.val is not None
-    spoken = load(folder)
-    told = judge(spoken, material.found.val, "val")
-    write_json(folder / "evaluation.json", told)
-    found = told["scores"]
-    line = (
-        f"BLEU {found['bleu']:.2f}, perplexity {found['perplexity']:.2f} on {found['count']:,} unseen pairs"
-    )
-    return f"{line} ({signature()})", report(folder)
-
-
-TRANSLATE = Subject(TextRecipe, begin, again, conclude)
+        return sections(record, draw, translates=True)

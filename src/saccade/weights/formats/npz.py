@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from saccade.files.paths import Flaw, check_name, shown
 from saccade.weights.formats.safetensors import RANK, SIZES, Header, nbytes
-from saccade.weights.formats.zip import Member, content, members, start_of
+from saccade.weights.formats.zip import ZipMember, content, members, start_of
 
 HEADER = 10_000
 TOTAL = 64 * 2**30
@@ -20,7 +20,7 @@ RATIO = 100
 SLACK = 64 * 2**20
 
 
-class Layout(NamedTuple):
+class ArrayLayout(NamedTuple):
     """One array as its own header describes it."""
 
     header: Header
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
     start: int
 
 
-def layouts(data: mmap) -> dict[str, tuple[Member, Layout]]:
+def layouts(data: mmap) -> dict[str, tuple[ZipMember, ArrayLayout]]:
     """Describe every array of a mapped npz file under its name without ".npy", in the order of the zip."""
     found = {}
     files = members(data).values()
@@ -44,8 +44,8 @@ def layouts(data: mmap) -> dict[str, tuple[Member, Layout]]:
         if layout.start + nbytes(layout.header) != member.size:
             raise Flaw(
                 f"has array '{shown(member.name)}' of shape {shown(layout.header.shape)} and dtype "
-                f"{layout.header.dtype} in {member.size:,} bytes, "
-                f"where {layout.start + nbytes(layout.header):,} were expected"
+                f"{layout.header.dtype} in {member.size:,} bytes; expected "
+                f"{layout.start + nbytes(layout.header):,}"
             )
         name = member.name.removesuffix(".npy")
         check_name(name)
@@ -53,27 +53,23 @@ def layouts(data: mmap) -> dict[str, tuple[Member, Layout]]:
     return found
 
 
-def _layout(member: Member, start: bytes) -> Layout:
+def _layout(member: ZipMember, start: bytes) -> ArrayLayout:
     stream = BytesIO(start)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # NumPy warns about headers of Python 2, which Google's files have
+            warnings.simplefilter("ignore")  # about headers of Python 2, which Google's files have
             version = npy.read_magic(stream)
             read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
             shape, fortran, dtype = read(stream, max_header_size=HEADER)
     except Exception:  # NumPy hands the text to Python's parser, which has a dozen ways to give up
-        raise Flaw(
-            f"has array '{shown(member.name)}' without a readable npy header, where one was expected"
-        ) from None
+        raise Flaw(f"has array '{shown(member.name)}' without a readable npy header") from None
     name = _dtype_name(dtype)
     if name is None:
         what = "Python objects, which are a pickle" if dtype.hasobject else f"dtype {shown(dtype, 60)}"
-        raise Flaw(f"has array '{shown(member.name)}' of {what}, where plain numbers were expected")
+        raise Flaw(f"has array '{shown(member.name)}' of {what}; expected plain numbers")
     if len(shape) > RANK or min(shape, default=0) < 0 or math.prod(max(n, 1) for n in shape) >= 2**60:
         raise Flaw(f"has array '{shown(member.name)}' with the shape {shown(shape)}, larger than any memory")
-    return Layout(Header(shape, name), dtype, fortran, stream.tell())
+    return ArrayLayout(Header(shape, name), dtype, fortran, stream.tell())
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str | None:
@@ -82,7 +78,7 @@ def _dtype_name(dtype: np.dtype[Any]) -> str | None:
     return dtype.name if dtype.kind in "biufc" and dtype.name in SIZES else None
 
 
-def array(data: mmap, member: Member, layout: Layout) -> NDArray[Any]:
+def array(data: mmap, member: ZipMember, layout: ArrayLayout) -> NDArray[Any]:
     """Unpack one array, checksum verified, in this machine's byte order; bfloat16 comes as uint16."""
     numbers = np.frombuffer(content(data, member), layout.dtype, offset=layout.start)
     if layout.header.dtype == "bfloat16":

@@ -18,23 +18,12 @@ from saccade.files.strict_json import LIMIT, parse_json
 TENSORS = 100_000
 RANK = 64
 DTYPES = {
-    "BOOL": ("bool", 1),
-    "U8": ("uint8", 1),
-    "I8": ("int8", 1),
-    "U16": ("uint16", 2),
-    "I16": ("int16", 2),
-    "U32": ("uint32", 4),
-    "I32": ("int32", 4),
-    "U64": ("uint64", 8),
-    "I64": ("int64", 8),
-    "F8_E4M3": ("float8_e4m3fn", 1),
-    "F8_E5M2": ("float8_e5m2", 1),
-    "F16": ("float16", 2),
-    "BF16": ("bfloat16", 2),
-    "F32": ("float32", 4),
-    "F64": ("float64", 8),
+    "BOOL": ("bool", 1), "U8": ("uint8", 1), "I8": ("int8", 1), "U16": ("uint16", 2),
+    "I16": ("int16", 2), "U32": ("uint32", 4), "I32": ("int32", 4), "U64": ("uint64", 8),
+    "I64": ("int64", 8), "F8_E4M3": ("float8_e4m3fn", 1), "F8_E5M2": ("float8_e5m2", 1),
+    "F16": ("float16", 2), "BF16": ("bfloat16", 2), "F32": ("float32", 4), "F64": ("float64", 8),
     "C64": ("complex64", 8),
-}
+}  # fmt: skip
 SIZES = dict(DTYPES.values())
 """Bytes of one number of each dtype; the names are torch's, and NumPy's where it has one."""
 CODES = {name: code for code, (name, _) in DTYPES.items()}
@@ -57,10 +46,10 @@ def read_headers(descriptor: int) -> dict[str, Header]:
     size = os.fstat(descriptor).st_size
     start = os.pread(descriptor, 8, 0)
     if len(start) < 8:
-        raise Flaw(f"has {size} bytes, where a safetensors file has at least 10")
+        raise Flaw(f"has {size} bytes; a safetensors file has at least 10")
     (length,) = struct.unpack("<Q", start)
     if length > LIMIT:
-        raise Flaw(f"announces a header of {length:,} bytes, where at most {LIMIT:,} were expected")
+        raise Flaw(f"announces a header of {length:,} bytes; expected at most {LIMIT:,}")
     if length > size - 8:
         raise Flaw(
             f"announces a header of {length:,} bytes but has {size:,} in all, as after a broken download"
@@ -68,7 +57,7 @@ def read_headers(descriptor: int) -> dict[str, Header]:
     entries = parse_json(os.pread(descriptor, length, 8))
     _check_metadata(entries.pop("__metadata__", {}))
     if not 0 < len(entries) <= TENSORS:
-        raise Flaw(f"holds {len(entries):,} tensors, where 1 to {TENSORS:,} were expected")
+        raise Flaw(f"holds {len(entries):,} tensors; expected 1 to {TENSORS:,}")
     spans: list[tuple[int, int, str]] = []
     found: dict[str, Header] = {}
     for name, entry in entries.items():
@@ -81,7 +70,7 @@ def read_headers(descriptor: int) -> dict[str, Header]:
 
 def _check_metadata(metadata: object) -> None:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise Flaw("has __metadata__ that is not text under names, where a safetensors header was expected")
+        raise Flaw("has __metadata__ that is not text under names; expected a safetensors header")
 
 
 def _entry(name: str, entry: Any) -> tuple[Header, int, int]:
@@ -94,7 +83,7 @@ def _entry(name: str, entry: Any) -> tuple[Header, int, int]:
             )
     if code not in DTYPES:
         raise Flaw(
-            f"has tensor '{shown(name)}' of dtype '{shown(code, 20)}', where one of {', '.join(DTYPES)} fits"
+            f"has tensor '{shown(name)}' of dtype '{shown(code, 20)}'; expected one of {', '.join(DTYPES)}"
         )
     if len(shape) > RANK or not all(type(n) is int and 0 <= n < 2**63 for n in (*shape, begin, end)):
         raise Flaw(f"has tensor '{shown(name)}' with a shape or offset that is not a count")
@@ -104,8 +93,8 @@ def _entry(name: str, entry: Any) -> tuple[Header, int, int]:
         raise Flaw(f"has tensor '{shown(name)}' with the shape {shown(shape)}, larger than any memory")
     if end - begin != nbytes(header):
         raise Flaw(
-            f"has tensor '{shown(name)}' of shape {shown(shape)} and dtype {code} in {end - begin:,} bytes, "
-            f"where {nbytes(header):,} were expected"
+            f"has tensor '{shown(name)}' of shape {shown(shape)} and dtype {code} in {end - begin:,} bytes; "
+            f"expected {nbytes(header):,}"
         )
     return header, begin, end
 
@@ -115,9 +104,7 @@ def _check_spans(spans: list[tuple[int, int, str]], size: int) -> None:
     for begin, end, name in spans:
         if begin != at:
             what = "overlaps the one before" if begin < at else "leaves a gap before it"
-            raise Flaw(
-                f"has tensor '{shown(name)}' that {what}, where tensors without gap or overlap were expected"
-            )
+            raise Flaw(f"has tensor '{shown(name)}' that {what}; expected tensors without gap or overlap")
         at = end
     if at != size:
         what = "is cut short" if at > size else "has bytes after its last tensor"

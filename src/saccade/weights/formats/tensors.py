@@ -1,30 +1,46 @@
-"""Model files of other people: what they are, what they hold, their tensors, and how ours are written.
+"""Model files: their kind, their headers, their tensors, and how ours are written.
 
-No refusal here imports torch, and nothing here unpickles; see `pickle.convert` for that.
+No refusal here imports torch, and nothing here unpickles; see pickle/convert.py for that.
 """
 
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
-from io import BufferedReader
+import os
+import pickletools
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from io import BufferedReader, BytesIO
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade.files.atomic import replacing
-from saccade.files.atomic import write_text as write_text
+from saccade.files.digest import verify
 from saccade.files.paths import REMEDY, Flaw, check_name, open_file, refusal, shown
-from saccade.files.strict_json import read_json as read_json
-from saccade.weights.formats.kind import kind as kind
-from saccade.weights.formats.kind import kind_of
-from saccade.weights.formats.safetensors import CODES, TENSORS, arrange, nbytes, read_headers, write_header
-from saccade.weights.formats.safetensors import Header as Header
+from saccade.files.strict_json import read_json
+from saccade.weights.formats.pickle.machine import TORCH_MAGIC
+from saccade.weights.formats.safetensors import (
+    CODES,
+    TENSORS,
+    Header,
+    arrange,
+    nbytes,
+    read_headers,
+    write_header,
+)
 from saccade.weights.formats.zip import members
 
 if TYPE_CHECKING:
     import torch
 
+HEAD = 4096
+SIGNATURES = {
+    b"\x93NUMPY": "npy", b"\x89HDF\r\n\x1a\n": "hdf5", b"GGUF": "gguf",
+    b"version https://git-lfs": "lfs-pointer", b"\x1f\x8b": "gzip", b"PK\5\6": "zip",
+}  # fmt: skip
+ACTS = {"GLOBAL", "STACK_GLOBAL", "INST", "REDUCE", "BUILD", "PROTO"}
+"""Opcodes that ordinary text hardly reaches; even a torn pickle that has one is called a pickle."""
 CONVERT = "run `saccade convert {} --out FOLDER`, which reads it in a restricted process"
-WANTED = ", where a .safetensors or .npz file or a folder with model.safetensors was expected"
+WANTED = "; expected a .safetensors or .npz file or a folder with model.safetensors"
 PICKLES = {
     "torch": "is a torch checkpoint, which is a pickle that could run code",
     "torch-legacy": "is a torch checkpoint of the old format, which is a pickle that could run code",
@@ -49,9 +65,84 @@ OTHERS = {
     "lfs-pointer": ("is a git-lfs pointer and not the file it stands for", "run `git lfs pull` beside it"),
     "gzip": ("is a gzip file", "unpack it first"),
     "zip": ("is a zip file without arrays or a checkpoint", "unpack it first"),
-    "unknown": ("starts like no model file known here", REMEDY),
+    "unknown": ("starts like no known model file", REMEDY),
 }
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def kind(path: Path) -> str:
+    """Name the kind of a file or folder: "safetensors", "npz", "torch", "pickle", "empty", "unknown", ..."""
+    if os.path.isdir(path):
+        return "directory"
+    with open_file(path) as file:
+        return kind_of(file)
+
+
+def kind_of(file: BufferedReader) -> str:
+    """Name the kind of an open file, without moving its position."""
+    head = os.pread(file.fileno(), HEAD, 0)
+    if not head:
+        return "empty"
+    if head.startswith(b"PK\3\4"):
+        return _zip_kind(file)
+    for signature, name in SIGNATURES.items():
+        if head.startswith(signature):
+            return name
+    if head[257:262] == b"ustar":
+        return "tar"
+    # Before the pickles: a header of 640 bytes starts with 80 02, which is also a pickle of protocol 2.
+    if _is_safetensors(head):
+        return "safetensors"
+    return _text_kind(head) or _pickle_kind(head) or ("onnx" if _is_onnx(head) else "unknown")
+
+
+def _zip_kind(file: BufferedReader) -> str:
+    with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        try:
+            names = members(data).keys()
+        except Flaw:
+            return "zip"
+    ends = {name.rpartition("/")[2] for name in names}
+    if "data.pkl" in ends:
+        code = "constants.pkl" in ends or any("/code/" in f"/{name}" for name in names)
+        return "torchscript" if code else "torch"
+    return "npz" if names and all(name.endswith(".npy") for name in names) else "zip"
+
+
+def _is_safetensors(head: bytes) -> bool:
+    # The length in front is a number and no text: JSON that has its second brace here must stay JSON.
+    number = b"\0" in head[:8] or not head[:8].isascii()
+    return number and len(head) > 9 and head[8:9] == b"{" and head[9] in b'"} \t\r\n'
+
+
+def _is_onnx(head: bytes) -> bool:
+    # Protobuf: field 1 (ir_version) as a small number, then a field that a model has.
+    return len(head) > 3 and head[0] == 0x08 and 0 < head[1] < 32 and head[2] in b"\x12\x1a\x22\x3a\x42"
+
+
+def _text_kind(head: bytes) -> str | None:
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if b"\0" in text:
+        return None
+    if text.startswith(b"<"):
+        return "html"
+    if text.startswith((b"{", b"[")):
+        return "json"
+    return None
+
+
+def _pickle_kind(head: bytes) -> str | None:
+    acts = False
+    number = None
+    try:
+        for opcode, value, _ in pickletools.genops(BytesIO(head)):
+            if opcode.name == "STOP":
+                return "torch-legacy" if number == TORCH_MAGIC else "pickle"
+            acts = acts or opcode.name in ACTS
+            number = value if opcode.name in ("LONG", "LONG1") else number
+    except (ValueError, OverflowError, struct.error, Warning):  # torn, or no pickle at all
+        pass
+    return "pickle" if acts else None
 
 
 def unreadable(path: Path, what: str) -> Flaw:
@@ -60,18 +151,6 @@ def unreadable(path: Path, what: str) -> Flaw:
         return Flaw(PICKLES[what] + WANTED, CONVERT.format(shown(path)))
     found, remedy = OTHERS[what]
     return Flaw(found + WANTED, remedy)
-
-
-def headers(path: Path) -> dict[str, Header]:
-    """Return name, shape and dtype of every tensor of a file or folder, checked, numbers unread."""
-    if path.is_dir():
-        return {name: header for part in _parts(path).values() for name, header in part.items()}
-    return _file_headers(path)
-
-
-def _file_headers(path: Path) -> dict[str, Header]:
-    with open_file(path) as file:
-        return headers_of(path, file)
 
 
 def headers_of(path: Path, file: BufferedReader) -> dict[str, Header]:
@@ -83,9 +162,7 @@ def headers_of(path: Path, file: BufferedReader) -> dict[str, Header]:
         if what in ("npz", "zip"):
             with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
                 if what == "npz":
-                    from saccade.weights.formats.npz import (
-                        layouts,  # NumPy is not needed to refuse the other kinds
-                    )
+                    from saccade.weights.formats.npz import layouts  # only this kind needs NumPy
 
                     return {name: layout.header for name, (_, layout) in layouts(data).items()}
                 members(data)  # a damaged zip says itself what is wrong
@@ -94,45 +171,40 @@ def headers_of(path: Path, file: BufferedReader) -> dict[str, Header]:
         raise refusal(path, flaw) from flaw
 
 
-def _parts(folder: Path) -> dict[Path, dict[str, Header]]:
-    """Return each weight file of a folder with the headers of its tensors."""
+def _weight_files(folder: Path) -> tuple[list[Path], dict[str, str]]:
+    """Return the weight files of a folder, and the shard of each tensor if an index lists shards."""
     if (folder / SINGLE).exists():
-        files = [folder / SINGLE]
-    elif (folder / INDEX).exists():
-        return _shards(folder)
-    else:
-        files = sorted(folder.glob("*.safetensors"))
+        return [folder / SINGLE], {}
+    if (index := folder / INDEX).exists():
+        listed = _weight_map(index, read_json(index))
+        files = [folder / shard for shard in sorted(set(listed.values()))]
+        if missing := [file.name for file in files if not file.exists()]:
+            found = f"names the shard {shown(missing[0])}, which is not in the folder"
+            raise refusal(index, Flaw(found, REMEDY))
+        return files, listed
+    files = sorted(folder.glob("*.safetensors"))
     if len(files) != 1:
         pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in folder.glob(pattern))
         remedy = f"run `saccade convert {shown(folder / pickles[0])}`" if pickles else "check the folder"
-        found = (
-            f"holds {len(files)} safetensors files and neither {SINGLE} nor {INDEX}, where one was expected"
-        )
+        found = f"holds {len(files)} safetensors files and neither {SINGLE} nor {INDEX}; expected one"
         raise refusal(folder, Flaw(found, remedy))
-    return {files[0]: _file_headers(files[0])}
+    return files, {}
 
 
-def _shards(folder: Path) -> dict[Path, dict[str, Header]]:
-    index = folder / INDEX
-    listed = _weight_map(index, read_json(index))
-    parts: dict[Path, dict[str, Header]] = {}
-    for shard in sorted(set(listed.values())):
-        if not (folder / shard).exists():
-            raise refusal(index, Flaw(f"names the shard {shown(shard)}, which is not in the folder", REMEDY))
-        parts[folder / shard] = _file_headers(folder / shard)
+def _check_shards(listed: Mapping[str, str], parts: Mapping[Path, Mapping[str, Header]]) -> None:
+    """Refuse shards that hold other tensors than their index lists."""
+    held = {path.name: part for path, part in parts.items()}
     for name, shard in listed.items():
-        if name not in parts[folder / shard]:
+        if name not in held[shard]:
+            index = next(iter(parts)).parent / INDEX
             raise refusal(
                 index, Flaw(f"lists tensor '{shown(name)}' in {shown(shard)}, which does not have it")
             )
-    for shard_path, part in parts.items():
+    for path, part in parts.items():
         for name in part:
             # A tensor that nobody lists would be lost without a word, or win over its namesake by chance.
-            if listed.get(name) != shard_path.name:
-                raise refusal(
-                    shard_path, Flaw(f"holds tensor '{shown(name)}', which {INDEX} does not list there")
-                )
-    return parts
+            if listed.get(name) != path.name:
+                raise refusal(path, Flaw(f"holds tensor '{shown(name)}', which {INDEX} does not list there"))
 
 
 def _weight_map(index: Path, value: dict[str, Any]) -> dict[str, str]:
@@ -143,32 +215,61 @@ def _weight_map(index: Path, value: dict[str, Any]) -> dict[str, str]:
         plain = isinstance(shard, str) and shard.isprintable() and not set(shard) & set("/\\:")
         if not plain or not shard.endswith(".safetensors") or shard.startswith("."):
             found = f"puts tensor '{shown(name)}' into '{shown(shard)}'"
-            raise refusal(index, Flaw(found + ", where the name of a file beside it was expected"))
+            raise refusal(index, Flaw(found + "; expected the name of a file beside it"))
     return listed
 
 
-def tensors(path: Path, *, names: Iterable[str] | None = None) -> dict[str, "torch.Tensor"]:
-    """Load all tensors, or those named, of what `headers` accepts; safetensors are mapped and not copied."""
-    wanted = None if names is None else set(names)
+@contextmanager
+def _open_parts(path: Path) -> Iterator[dict[Path, tuple[BufferedReader, dict[str, Header]]]]:
+    """Open the weight files of a path and yield each with its headers, while they stay open."""
+    files, listed = _weight_files(path) if path.is_dir() else ([path], {})
     with ExitStack() as stack:
-        if path.is_dir():
-            opened = [(part, stack.enter_context(open_file(part))) for part in _parts(path)]
-        else:
-            opened = [(path, stack.enter_context(open_file(path)))]
-        # Headers again, of the very files that stay open until they are loaded.
-        parts = [(part, file, headers_of(part, file)) for part, file in opened]
-        missing = (wanted or set()) - {name for _, _, held in parts for name in held}
-        if missing:
+        opened = {file: stack.enter_context(open_file(file)) for file in files}
+        parts = {file: headers_of(file, reader) for file, reader in opened.items()}
+        if listed:
+            _check_shards(listed, parts)
+        yield {file: (opened[file], parts[file]) for file in files}
+
+
+def headers(path: Path) -> dict[str, Header]:
+    """Return name, shape and dtype of every tensor of a file or folder, checked, numbers unread."""
+    with _open_parts(path) as parts:
+        return {name: header for _, part in parts.values() for name, header in part.items()}
+
+
+def read_tensors(
+    path: Path,
+    *,
+    names: Iterable[str] | None = None,
+    expected: Mapping[str, Header] | None = None,
+    sha256: str = "",
+) -> dict[str, "torch.Tensor"]:
+    """Load all tensors, or those named, of what `headers` accepts; safetensors are mapped and not copied.
+
+    Args:
+        expected: What `headers` returned earlier; refuse files that have changed since then.
+        sha256: The expected digest of a single file; empty to skip the check.
+    """
+    wanted = None if names is None else set(names)
+    # Headers again, of the very files that stay open until they are loaded.
+    with _open_parts(path) as parts:
+        held = {name: header for _, part in parts.values() for name, header in part.items()}
+        if expected is not None and held != expected:
+            raise refusal(path, Flaw("changed while it was being read", "run the command again"))
+        if len(parts) == 1:
+            [(file, (reader, _))] = parts.items()
+            verify(file, reader, sha256)
+        if missing := (wanted or set()) - held.keys():
             found = f"has no tensor '{shown(min(missing))}', which was expected"
-            raise refusal(path, Flaw(found, "check that it is the model meant"))
+            raise refusal(path, Flaw(found, "check that it is the right model"))
         loaded: dict[str, torch.Tensor] = {}
-        for part, file, held in parts:
-            chosen = [name for name in held if wanted is None or name in wanted]
-            load = _load_npz if kind_of(file) == "npz" else _load_safetensors
+        for file, (reader, part) in parts.items():
+            chosen = [name for name in part if wanted is None or name in wanted]
+            load = _load_npz if kind_of(reader) == "npz" else _load_safetensors
             try:
-                loaded.update(load(file, chosen))
+                loaded.update(load(reader, chosen))
             except Flaw as flaw:
-                raise refusal(part, flaw) from flaw
+                raise refusal(file, flaw) from flaw
     return loaded
 
 
@@ -214,7 +315,7 @@ def write_safetensors(
     import torch
 
     if not tensors:
-        raise refusal(path, Flaw("would hold no tensor, where at least one was expected", "save a model"))
+        raise refusal(path, Flaw("would hold no tensor; expected at least one", "save a model"))
     described = {}
     for name, tensor in tensors.items():
         dtype = str(tensor.dtype).removeprefix("torch.")

@@ -17,7 +17,7 @@ STORED, DEFLATED = 0, 8
 FULL16, FULL32 = 0xFFFF, 0xFFFFFFFF
 
 
-class Member(NamedTuple):
+class ZipMember(NamedTuple):
     """One file inside: where its bytes start, how many there are packed and unpacked, and their checksum."""
 
     name: str
@@ -29,22 +29,20 @@ class Member(NamedTuple):
     start: int
 
 
-def members(data: mmap) -> dict[str, Member]:
+def members(data: mmap) -> dict[str, ZipMember]:
     """Read the directory at the end; names are unique and plain, members stay apart and inside the file."""
     try:
         count, size, offset = _ending(data)
         directory = data[offset : offset + size]
-        found: dict[str, Member] = {}
+        found: dict[str, ZipMember] = {}
         at = 0
         while at < len(directory):
             member, at = _entry(data, directory, at, offset)
             if member.name in found:
-                raise Flaw(
-                    f"is a zip file with two members named '{shown(member.name)}', where one was expected"
-                )
+                raise Flaw(f"is a zip file with two members named '{shown(member.name)}'")
             found[member.name] = member
     except (struct.error, UnicodeDecodeError, IndexError):
-        raise Flaw("is a zip file with a broken directory, where a whole one was expected") from None
+        raise Flaw("is a zip file with a broken directory") from None
     if len(found) != count:
         raise Flaw(f"is a zip file that announces {count:,} members and lists {len(found):,}")
     end = 0
@@ -65,20 +63,20 @@ def _ending(data: mmap) -> tuple[int, int, int]:
     if end >= 76 and data[end - 20 : end - 16] == b"PK\6\7":  # zip64, which torch always writes
         (closing,) = struct.unpack_from("<8xQ", data, end - 20)
         if closing != end - 76 or data[closing : closing + 4] != b"PK\6\6":
-            raise Flaw("is a zip file with a broken zip64 directory, where a whole one was expected")
+            raise Flaw("is a zip file with a broken zip64 directory")
         disks, here, count, size, offset = struct.unpack_from("<16xQ4Q", data, closing)
     if disks or comment or here != count or offset + size != closing:
-        raise Flaw("is a zip file with bytes around its directory, where none were expected")
+        raise Flaw("is a zip file with extra bytes around its directory")
     if count > ENTRIES or size > DIRECTORY:
         raise Flaw(
-            f"is a zip file with {count:,} members ({size:,} bytes of names), where at most {ENTRIES:,} fit"
+            f"is a zip file with {count:,} members ({size:,} bytes of names); expected at most {ENTRIES:,}"
         )
     if count * 46 > size:
         raise Flaw(f"is a zip file that announces {count:,} members in {size:,} bytes of directory")
     return count, size, offset
 
 
-def _entry(data: mmap, directory: bytes, at: int, limit: int) -> tuple[Member, int]:
+def _entry(data: mmap, directory: bytes, at: int, limit: int) -> tuple[ZipMember, int]:
     """Read one entry of the directory and the matching header in front of the member's bytes."""
     fields = struct.unpack_from("<4s4x2H4x3L3H8xL", directory, at)
     signature, flags, method, crc, packed, size, named, extra, comment, header = fields
@@ -86,16 +84,14 @@ def _entry(data: mmap, directory: bytes, at: int, limit: int) -> tuple[Member, i
     raw, more = directory[at : at + named], directory[at + named : at + named + extra]
     at += named + extra + comment
     if signature != b"PK\1\2" or at > len(directory):
-        raise Flaw("is a zip file with a broken directory, where a whole one was expected")
+        raise Flaw("is a zip file with a broken directory")
     name = raw.decode("utf-8" if flags & 0x800 else "ascii")
     check_name(name)
     if FULL32 in (size, packed, header):
         size, packed, header = _zip64(more, size, packed, header)
     if flags & 1 or method not in (STORED, DEFLATED):
         how = "encrypted" if flags & 1 else f"packed by method {method}"
-        raise Flaw(
-            f"is a zip file whose member '{shown(name)}' is {how}, where stored or deflated was expected"
-        )
+        raise Flaw(f"is a zip file whose member '{shown(name)}' is {how}; expected stored or deflated")
     if data[header : header + 4] != b"PK\3\4" or data[header + 30 : header + 30 + named] != raw:
         raise Flaw(f"is a zip file whose member '{shown(name)}' is not where its directory says")
     start = header + 30 + sum(struct.unpack_from("<2H", data, header + 26))
@@ -103,7 +99,7 @@ def _entry(data: mmap, directory: bytes, at: int, limit: int) -> tuple[Member, i
         raise Flaw(
             f"is a zip file whose member '{shown(name)}' is longer than the file, or lies about its size"
         )
-    return Member(name, method, crc, packed, size, header, start), at
+    return ZipMember(name, method, crc, packed, size, header, start), at
 
 
 def _zip64(extra: bytes, size: int, packed: int, header: int) -> tuple[int, int, int]:
@@ -116,10 +112,10 @@ def _zip64(extra: bytes, size: int, packed: int, header: int) -> tuple[int, int,
             values = [next(wide, -1) if value == FULL32 else value for value in (size, packed, header)]
             if min(values) >= 0:
                 return values[0], values[1], values[2]
-    raise Flaw("is a zip file with a broken zip64 entry, where sizes of 64 bits were expected")
+    raise Flaw("is a zip file with a broken zip64 entry; expected sizes of 64 bits")
 
 
-def start_of(data: mmap, member: Member, length: int) -> bytes:
+def start_of(data: mmap, member: ZipMember, length: int) -> bytes:
     """Return at most `length` first bytes of a member, unpacked, without touching the rest."""
     if member.method == STORED:
         return data[member.start : member.start + min(length, member.size)]
@@ -133,7 +129,7 @@ def start_of(data: mmap, member: Member, length: int) -> bytes:
         ) from None
 
 
-def check_stored(data: mmap, member: Member) -> None:
+def check_stored(data: mmap, member: ZipMember) -> None:
     """Verify the checksum of a stored member without copying it."""
     with memoryview(data)[member.start : member.start + member.size] as view:
         if member.method != STORED or zlib.crc32(view) != member.crc:
@@ -142,7 +138,7 @@ def check_stored(data: mmap, member: Member) -> None:
             )
 
 
-def content(data: mmap, member: Member) -> bytes:
+def content(data: mmap, member: ZipMember) -> bytes:
     """Return a whole member, unpacked to the announced size and not a byte more, checksum verified."""
     made = data[member.start : member.start + member.packed]
     if member.method == DEFLATED:

@@ -25,13 +25,13 @@ KEEP = 0.7
 
 
 def recognise(names: Iterable[str]) -> bool:
-    """timm's tensors with at least one predictor."""
+    """Return whether these are timm's tensors with at least one predictor."""
     known = set(names)
     return timm.recognise(known) and f"{PREFIX}0.in_conv.0.weight" in known
 
 
 def predictor_rules(count: int) -> list[Rule]:
-    """The predictors, by their number."""
+    """Return the rules of the predictors."""
     return [
         rule
         for i in range(count)
@@ -41,7 +41,7 @@ def predictor_rules(count: int) -> list[Rule]:
 
 
 def rules(config: PrunedConfig) -> list[Rule]:
-    """The whole table for a model."""
+    """Return all rules for a model."""
     if not isinstance(config, PrunedConfig) or config.by != "predictor":
         raise UsageError("DynamicViT's layout is for models with predictors; write this one as saccade")
     return timm.rules(config.vit) + predictor_rules(len(config.places))
@@ -50,7 +50,7 @@ def rules(config: PrunedConfig) -> list[Rule]:
 def read_config(
     shapes: Shapes, side: Mapping[str, Any], image: tuple[int, int] | None
 ) -> tuple[PrunedConfig, list[Rule]]:
-    """The config and the table for a file; `pruning_loc` and `token_ratio` are its authors' names."""
+    """Return config and rules for a file; `pruning_loc` and `token_ratio` are its authors' names."""
     vit, made = timm.read_config({n: s for n, s in shapes.items() if not n.startswith(PREFIX)}, side, image)
     count = infer.depth(shapes, f"{PREFIX}{{i}}.in_conv.0.weight")
     given = side.get("model_args") or {}
@@ -59,22 +59,22 @@ def read_config(
     config = PrunedConfig(vit=vit, keep=float(ratios[0]), places=tuple(map(int, places)))
     if len(config.places) != count:
         raise ModelError(
-            f"there are {count} predictors for {len(config.places)} places; expected one a place"
+            f"there are {count} predictors for {len(config.places)} blocks; expected one per block"
         )
     if any(abs(a - b) > 0.01 for a, b in zip(map(float, ratios), config.ratios, strict=False)):
         raise ModelError(
-            f"token_ratio is {ratios}; expected a share and its powers, such as 0.7, 0.49, 0.343"
+            f"token_ratio is {ratios}; expected a fraction and its powers, such as 0.7, 0.49, 0.343"
         )
     return config, made + predictor_rules(count)
 
 
 def read_preprocess(side: Mapping[str, Any], config: PrunedConfig) -> Preprocess:
-    """As timm's."""
+    """Return what timm's layout returns."""
     return timm.read_preprocess(side, config.vit)
 
 
 def write_side(config: PrunedConfig, preprocess: Preprocess, labels: list[str]) -> dict[str, Any]:
-    """The files beside the weights: timm's, with what the loop needs."""
+    """Return the files beside the weights: timm's, with what the loop needs."""
     made = timm.write_side(config.vit, preprocess, labels)
     told = {"pruning_loc": list(config.places), "token_ratio": list(config.ratios)}
     made["config.json"]["model_args"] |= told

@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from saccade.data.image.preprocess import Preprocess
-from saccade.errors import ModelError
+from saccade.data.image.preprocess import HALF, Preprocess
+from saccade.errors import ModelError, UsageError
 from saccade.files.atomic import replacing
-from saccade.models.hybrid import HybridConfig
+from saccade.models.hybrid import HybridConfig, factor_of
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
 from saccade.nn.pool import KINDS
 from saccade.weights.layouts import infer
-from saccade.weights.layouts.front import front_rule
-from saccade.weights.layouts.rules import Config, Layout, Rule, Shapes, reshaped
+from saccade.weights.layouts.rules import Config, Layout, Rule, Shapes, front_rule, reshaped
 
 STYLE = BlockStyle(gelu="tanh", eps=1e-6)
+EPS = 1e-6  # for the GroupNorm in a hybrid's stem
+POOLS = ("token", "mean", "map")
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 ATTENTION = "MultiHeadDotProductAttention"
 NUMBERS = {  # published files count all modules together, later ones per class: both become the former
@@ -33,12 +34,12 @@ NUMBERS = {  # published files count all modules together, later ones per class:
 
 
 def recognise(names: Iterable[str]) -> bool:
-    """Flax's path of the first block is Google's own."""
+    """Return whether a tensor has Flax's path of the first block."""
     return any("Transformer/encoderblock_0/" in name for name in names)
 
 
 def clean(name: str) -> str | None:
-    """Their name without prefixes, with the published numbers and the older name of the positions."""
+    """Return their name without prefixes, with the published numbers and the older name of the positions."""
     if "/" in name and name.split("/")[0] == "opt" and not name.startswith("opt/target/"):
         return None  # the optimiser's own state
     name = name.removeprefix("opt/target/").removeprefix("params/")
@@ -50,30 +51,30 @@ def clean(name: str) -> str | None:
 
 
 def dense(ours: str, theirs: str) -> list[Rule]:
-    """A linear layer."""
+    """Return the rules of a linear layer."""
     weight = reshaped(f"{ours}.weight", f"{theirs}/kernel", "i o -> o i")
     return [weight, Rule((f"{ours}.bias",), (f"{theirs}/bias",))]
 
 
 def norm(ours: str, theirs: str) -> list[Rule]:
-    """A LayerNorm."""
+    """Return the rules of a LayerNorm."""
     return [Rule((f"{ours}.weight",), (f"{theirs}/scale",)), Rule((f"{ours}.bias",), (f"{theirs}/bias",))]
 
 
 def group_norm(ours: str, theirs: str, flat: bool) -> list[Rule]:
-    """A GroupNorm, whose arrays are (1, 1, 1, channels) in published files and `flat` in later ones."""
+    """Return the rules of a GroupNorm: (1, 1, 1, channels) in published files, `flat` in later ones."""
     pairs = (("weight", "scale"), ("bias", "bias"))
     pattern = "c -> c" if flat else "1 1 1 c -> c"
     return [reshaped(f"{ours}.{us}", f"{theirs}/{them}", pattern) for us, them in pairs]
 
 
 def conv(ours: str, theirs: str) -> Rule:
-    """The kernel of a convolution."""
+    """Return the rule of a convolution's kernel."""
     return reshaped(f"{ours}.weight", f"{theirs}/kernel", "h w i o -> o i h w")
 
 
 def attention(ours: str, theirs: str, heads: int) -> list[Rule]:
-    """Queries, keys, values and the output matrix."""
+    """Return the rules of queries, keys, values and the output matrix."""
     rules = []
     for us, them in (("q", "query"), ("k", "key"), ("v", "value")):
         rules.append(reshaped(f"{ours}.{us}.weight", f"{theirs}/{them}/kernel", "d h k -> (h k) d", h=heads))
@@ -83,7 +84,7 @@ def attention(ours: str, theirs: str, heads: int) -> list[Rule]:
 
 
 def stem_rules(config: HybridConfig, flat: bool) -> list[Rule]:
-    """The convolutional stem of a hybrid."""
+    """Return the rules of a hybrid's stem."""
     rules = [conv("patches.root", "conv_root"), *group_norm("patches.norm", "gn_root", flat)]
     rules += [conv("patches.embedding", "embedding"), Rule(("patches.embedding.bias",), ("embedding/bias",))]
     for b, units in enumerate(config.layers):
@@ -99,8 +100,9 @@ def stem_rules(config: HybridConfig, flat: bool) -> list[Rule]:
 
 
 def rules(config: Config, embedded: int | None = None, flat: bool = False) -> list[Rule]:
-    """The whole table for a model."""
+    """Return all rules for a model."""
     vit = config.vit if isinstance(config, HybridConfig) else config
+    _check(vit)
     tokens = KINDS[vit.pool]
     embedded = tokens if embedded is None else embedded
     made = [front_rule(["cls"][:tokens], [1][:tokens], embedded, vit.grid, POSITIONS)]
@@ -133,7 +135,7 @@ def rules(config: Config, embedded: int | None = None, flat: bool = False) -> li
 def read_config(
     shapes: Shapes, side: Mapping[str, Any], image: tuple[int, int] | None
 ) -> tuple[Config, list[Rule]]:
-    """The config and the table for a file; everything but a non-square grid stands in the shapes."""
+    """Return config and rules for a file; the shapes give everything but a grid that is not square."""
     if POSITIONS not in shapes:
         raise ModelError(
             "the file has no table of positions (pos_embedding); big_vision's fixed ones are not read"
@@ -159,20 +161,44 @@ def read_config(
     )
     if units is None:
         return vit, rules(vit, embedded)
-    config = HybridConfig(layers=units, factor=shapes["conv_root/kernel"][3] // 64, vit=vit)
+    config = HybridConfig(layers=units, factor=factor_of(shapes["conv_root/kernel"][3]), vit=vit)
     return config, rules(config, embedded, flat=len(shapes["gn_root/scale"]) == 1)
 
 
 def read_preprocess(side: Mapping[str, Any], config: Config) -> Preprocess:
-    """Google's files say nothing of it: pixels from -1 to 1, and the usual crop."""
+    """Return pixels from -1 to 1 and the usual crop, as Google's files do not say."""
     vit = config.vit if isinstance(config, HybridConfig) else config
     return Preprocess(size=vit.image)
 
 
 def write_side(config: Config, preprocess: Preprocess, labels: list[str]) -> dict[str, Any]:
-    """Nothing stands beside the weights, so what the layout implies must be what the model computes."""
-    infer.check_style(config.vit if isinstance(config, HybridConfig) else config, STYLE, "Google's")
+    """Return no files; refuse a model that computes anything but what the layout implies."""
+    vit = config.vit if isinstance(config, HybridConfig) else config
+    infer.check_style(vit, STYLE, "Google's")
+    if isinstance(config, HybridConfig):
+        infer.check_stem(config, EPS, 0.0, "Google's")
+    if vit.grid[0] != vit.grid[1]:
+        raise UsageError(
+            f"Google's layout does not store the image size, and its readers assume a square grid; "
+            f"this model has {vit.grid[0]}x{vit.grid[1]} patches"
+        )
+    infer.check_input(preprocess.size, vit, "Google's")
+    if (preprocess.mean, preprocess.std) != HALF:
+        raise UsageError(
+            f"Google's layout assumes pixels from -1 to 1; this model normalises by mean {preprocess.mean} "
+            f"and std {preprocess.std}"
+        )
     return {}
+
+
+def _check(vit: ViTConfig) -> None:
+    """Refuse what Google's classes cannot represent."""
+    if vit.pool not in POOLS:
+        raise UsageError(f"Google's ViTs pool by {', '.join(POOLS)}; this model pools by {vit.pool!r}")
+    if vit.registers:
+        raise UsageError(f"Google's ViTs have no registers; this model has {vit.registers}")
+    if vit.block.layerscale:
+        raise UsageError("Google's ViTs have no layer scale; this model has one")
 
 
 def write_npz(path: Path, tensors: Mapping[str, Tensor]) -> None:

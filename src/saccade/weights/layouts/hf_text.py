@@ -1,34 +1,47 @@
 """GPT-2 and BERT in Hugging Face's layout: read and written, with the files of their tokenizers.
 
 Published files have names with and without the prefix of the model's class, LayerNorms with gamma and beta,
-causal masks stored as tensors, and tables of words a second time where they are tied; all are read.
+causal masks stored as tensors, and tied word embeddings stored twice; all are read.
 """
 
-import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError, check_word
-from saccade.files.atomic import replacing
-from saccade.files.paths import open_file, shown
+from saccade.errors import ModelError, UsageError, check_word
+from saccade.files.atomic import write_bytes
+from saccade.files.paths import shown
+from saccade.files.strict_json import write_json
+from saccade.models.build import undrawn
 from saccade.models.text.bert import BERT, BERTConfig
 from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.block import BlockStyle
-from saccade.weights.formats import tensors as files
-from saccade.weights.identify import SPOKEN
+from saccade.weights.formats.safetensors import Header
+from saccade.weights.formats.tensors import SINGLE, read_tensors, write_safetensors
+from saccade.weights.identify import TOKENIZER_FILES, Identified
 from saccade.weights.layouts import infer
-from saccade.weights.layouts.rules import Rule, Shapes, examine, load, renamed, reshaped, save, some, state
+from saccade.weights.layouts.rules import (
+    Rule,
+    Shapes,
+    check_dtypes,
+    examine,
+    join,
+    load,
+    renamed,
+    reshaped,
+    save,
+    some,
+    state,
+)
 
+LARGEST = 2**26
+"""Bytes of a tokenizer's file; the largest published ones have half of this."""
 BENDS = {"gelu": ("gelu", "erf"), "gelu_new": ("gelu", "tanh"), "gelu_pytorch_tanh": ("gelu", "tanh"),
          "relu": ("relu", "erf")}  # fmt: skip
-LARGEST = 2**27
-"""Bytes of a tokenizer's file; the largest published ones are a quarter of this."""
 UNUSED = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|embeddings\.position_ids")
 AGAIN = {  # what a tied file may hold a second time, and what it must equal
     "lm_head.weight": "wte.weight",
@@ -37,22 +50,14 @@ AGAIN = {  # what a tied file may hold a second time, and what it must equal
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A module in eval mode, and the bytes of its tokenizer's files by name."""
-
-    module: GPT | BERT
-    tokenizer: dict[str, bytes] = field(default_factory=dict)
-
-
 def clean(name: str) -> str:
-    """Their name without the prefix of the model's class, as the tables below have it."""
+    """Return their name without the prefix of the model's class, as the rules below have it."""
     name = name.removeprefix("transformer.").removeprefix("bert.")
     return re.sub(r"gamma$", "weight", re.sub(r"beta$", "bias", name))
 
 
 def gpt_rules(config: GPTConfig) -> list[Rule]:
-    """GPT-2's linear layers are stored transposed, queries, keys and values side by side."""
+    """Return the rules of GPT-2, whose linear layers are transposed, with q, k and v side by side."""
     made = [*renamed("words.table", "wte", ["weight"]), *renamed("words.position", "wpe", ["weight"])]
     for i in range(config.depth):
         us, them = f"blocks.{i}", f"h.{i}"
@@ -73,11 +78,11 @@ def _apart(joined: Tensor) -> tuple[Tensor, ...]:
 
 
 def _beside(*parts: Tensor) -> tuple[Tensor]:
-    return (torch.cat([t.mT if t.ndim == 2 else t for t in parts], dim=-1),)
+    return (join([t.mT if t.ndim == 2 else t for t in parts], dim=-1),)
 
 
 def bert_rules(config: BERTConfig) -> list[Rule]:
-    """BERT's norms follow the residual sums, so they belong to `add1` and `add2`."""
+    """Return the rules of BERT, whose norms follow the residual sums and so belong to `add1` and `add2`."""
     made = [
         *renamed("words.table", "embeddings.word_embeddings", ["weight"]),
         *renamed("words.position", "embeddings.position_embeddings", ["weight"]),
@@ -105,7 +110,7 @@ def bert_rules(config: BERTConfig) -> list[Rule]:
 
 
 def read_config(shapes: Shapes, side: Mapping[str, Any]) -> GPTConfig | BERTConfig:
-    """The config for a file and its config.json; sizes are the tensors', the rest is config.json's."""
+    """Return the config for a file: sizes from the tensors, the rest from config.json."""
     try:
         if "wte.weight" in shapes:
             return _gpt(shapes, side)
@@ -113,11 +118,11 @@ def read_config(shapes: Shapes, side: Mapping[str, Any]) -> GPTConfig | BERTConf
             return _bert(shapes, side)
     except (KeyError, IndexError, TypeError) as error:
         raise ModelError(
-            f"the tensors do not make a whole model ({error} is missing or not as usual)"
+            f"the tensors do not make a complete model ({error} is missing or unusual)"
         ) from error
     raise ModelError(
-        "the file holds neither a GPT-2 (wte.weight) nor a BERT (embeddings.word_embeddings.weight); only "
-        "these models of text are read from Hugging Face's files"
+        "the file holds neither a GPT-2 (wte.weight) nor a BERT (embeddings.word_embeddings.weight); these "
+        "are the only text models read from Hugging Face's files"
     )
 
 
@@ -161,7 +166,7 @@ def _bert(shapes: Shapes, side: Mapping[str, Any]) -> BERTConfig:
     vocabulary, width = shapes["embeddings.word_embeddings.weight"]
     bend, gelu = _bend(side, "hidden_act", "gelu")
     if bend != "gelu":
-        raise ModelError(f"config.json sets hidden_act to {bend!r}, but a BERT bends by GELU here")
+        raise ModelError(f"config.json sets hidden_act to {bend!r}, but a BERT uses GELU here")
     eps, dropout = float(side.get("layer_norm_eps", 1e-12)), float(side.get("hidden_dropout_prob", 0.1))
     heads = [n for n in ("cls.seq_relationship.weight", "classifier.weight") if n in shapes]
     return BERTConfig(
@@ -179,34 +184,31 @@ def _bert(shapes: Shapes, side: Mapping[str, Any]) -> BERTConfig:
     )
 
 
-def read(folder: Path) -> Loaded:
-    """Load a folder with model.safetensors and config.json, and carry its tokenizer's files along."""
-    found = {clean(name): tensor for name, tensor in files.tensors(folder).items()}
-    found = {name: tensor for name, tensor in found.items() if not UNUSED.fullmatch(name)}
-    side = files.read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    try:
-        config = read_config({name: tuple(tensor.shape) for name, tensor in found.items()}, side)
-        module = _filled(config, found)
-    except ResourceError:
-        raise
-    except (SaccadeError, ValueError) as error:
-        raise ModelError(f"{shown(folder)}: {error}") from error
-    return Loaded(module.eval(), read_tokenizer(folder))
-
-
-def _filled(config: GPTConfig | BERTConfig, found: dict[str, Tensor]) -> GPT | BERT:
+def read(found: Identified) -> GPT | BERT:
+    """Load the module of a folder with model.safetensors and config.json, in evaluation mode."""
+    kept = {name: clean(name) for name in found.headers if not UNUSED.fullmatch(clean(name))}
+    headers = {ours: found.headers[name] for name, ours in kept.items()}
+    config = read_config({name: header.shape for name, header in headers.items()}, found.side)
     rules = gpt_rules(config) if isinstance(config, GPTConfig) else bert_rules(config)
-    wanted = {name for rule in rules for name in rule.theirs}
-    for name in (AGAIN.keys() - wanted) & found.keys():
-        if not torch.equal(found.pop(name), found[AGAIN[name]]):
+    module = undrawn(lambda: GPT(config) if isinstance(config, GPTConfig) else BERT(config))
+    expected = save(rules, state(module))
+    again = {name for name in headers.keys() - expected.keys() if AGAIN.get(name) in headers}
+    _check_headers(expected, {name: header for name, header in headers.items() if name not in again})
+    read = read_tensors(found.path, names=list(kept), expected=found.headers)
+    theirs = {kept[name]: tensor for name, tensor in read.items()}
+    for name in again:
+        same = headers[name] == headers[AGAIN[name]]  # torch.equal fails on two dtypes
+        if not same or not torch.equal(theirs.pop(name), theirs[AGAIN[name]]):
             raise ModelError(f"{name} differs from {AGAIN[name]}, though config.json ties them")
-    with torch.device("meta"):
-        module = GPT(config) if isinstance(config, GPTConfig) else BERT(config)
-    expected = {name: tuple(t.shape) for name, t in save(rules, state(module)).items()}
-    examine("the file", expected, {name: tuple(tensor.shape) for name, tensor in found.items()})
-    tensors = {name: t.float().contiguous() for name, t in load(rules, found).items()}
+    tensors = {name: tensor.float().contiguous() for name, tensor in load(rules, theirs).items()}
     module.load_state_dict(tensors, assign=True)
-    return module
+    return module.eval()
+
+
+def _check_headers(expected: Mapping[str, Tensor], found: Mapping[str, Header]) -> None:
+    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
+    examine("the file", shapes, {name: header.shape for name, header in found.items()})
+    check_dtypes("the file", expected, found)
 
 
 def write(folder: Path, module: GPT | BERT, tokenizer: Mapping[str, bytes] | None = None) -> None:
@@ -230,13 +232,12 @@ def write(folder: Path, module: GPT | BERT, tokenizer: Mapping[str, bytes] | Non
         for name, tensor in save(rules, tensors).items()
     }
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_safetensors(folder / "model.safetensors", theirs, {"format": "pt"})
+    write_safetensors(folder / SINGLE, theirs, {"format": "pt"})
     side = _gpt_side(config) if isinstance(config, GPTConfig) else _bert_side(config)
-    files.write_text(folder / "config.json", json.dumps(side, indent=2) + "\n")
+    write_json(folder / "config.json", side)
     for name, content in (tokenizer or {}).items():
-        check_word("a tokenizer's file", name, SPOKEN)
-        with replacing(folder / name, len(content)) as file:
-            file.write(content)
+        check_word("a tokenizer's file", name, TOKENIZER_FILES)
+        write_bytes(folder / name, content)
 
 
 def _gpt_side(config: GPTConfig) -> dict[str, Any]:
@@ -265,17 +266,3 @@ def _bert_side(config: BERTConfig) -> dict[str, Any]:
         "hidden_dropout_prob": config.block.dropout, "attention_probs_dropout_prob": config.block.dropout,
         "num_labels": config.classes or 2,
     }  # fmt: skip
-
-
-def read_tokenizer(folder: Path, names: Iterable[str] = SPOKEN) -> dict[str, bytes]:
-    """The files of a tokenizer beside a model, as they are."""
-    found = {}
-    for name in names:
-        if (folder / name).is_file():
-            with open_file(folder / name) as file:
-                found[name] = file.read(LARGEST + 1)
-            if len(found[name]) > LARGEST:
-                raise ModelError(
-                    f"{shown(folder / name)} is over {LARGEST:,} bytes, too much for a tokenizer"
-                )
-    return found

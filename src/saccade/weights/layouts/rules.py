@@ -1,28 +1,41 @@
-"""Other people's names and shapes for our tensors: one table of rules a layout, read in both directions."""
+"""Other people's names and shapes for our tensors: one table of rules per layout, read in both directions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError
+from saccade.files.paths import shown
 from saccade.models.hybrid import HybridConfig
 from saccade.models.looped import LoopConfig
 from saccade.models.vit import ViTConfig
+from saccade.weights.formats.safetensors import Header
 
 Config = ViTConfig | HybridConfig
 C = TypeVar("C", bound=ViTConfig | HybridConfig | LoopConfig)
 Tensors = dict[str, Tensor]
 Shapes = Mapping[str, tuple[int, ...]]
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 Change = Callable[..., Sequence[Tensor]]
 
 
 def same(*tensors: Tensor) -> Sequence[Tensor]:
-    """Nothing changes but the name."""
+    """Return the tensors as they are; only the name changes."""
     return tensors
+
+
+def join(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Concatenate; for meta tensors only the shape, as torch.cat would import its compiler (2 s)."""
+    if not tensors[0].is_meta:
+        return torch.cat(list(tensors), dim)
+    shape = list(tensors[0].shape)
+    shape[dim] = sum(tensor.shape[dim] for tensor in tensors)
+    return tensors[0].new_empty(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,7 @@ class Layout(Generic[C]):
 
 
 def reshaped(ours: str, theirs: str, pattern: str, **sizes: int) -> Rule:
-    """One tensor, rearranged: `pattern` is einops' «theirs -> ours», and is turned around for saving."""
+    """Return the rule of a rearranged tensor: `pattern` is einops' «theirs -> ours», reversed for saving."""
     left, right = pattern.split(" -> ")
     return Rule(
         (ours,),
@@ -62,12 +75,39 @@ def reshaped(ours: str, theirs: str, pattern: str, **sizes: int) -> Rule:
 
 
 def renamed(ours: str, theirs: str, parts: Iterable[str] = ("weight", "bias")) -> list[Rule]:
-    """A module whose tensors change nothing but the module's name."""
+    """Return the rules of a module that only changes its name."""
     return [Rule((f"{ours}.{part}",), (f"{theirs}.{part}",)) for part in parts]
 
 
+def front_rule(tokens: list[str], counts: list[int], embedded: int, grid: tuple[int, int], pos: str) -> Rule:
+    """Return the rule of class tokens, registers and positions; our class token includes its position.
+
+    Args:
+        tokens: their names of the tokens in front, in order.
+        counts: how many vectors each of those holds.
+        embedded: how many of the vectors in front have an entry in their position table.
+    """
+
+    def load(*theirs: Tensor) -> tuple[Tensor, ...]:
+        *front, positions = (rearrange(t, "1 n d -> n d") for t in theirs)
+        table = rearrange(positions[embedded:], "(r c) d -> r c d", r=grid[0])
+        if not front:
+            return (table,)
+        own = join(front)
+        return join([own[:embedded] + positions[:embedded], own[embedded:]]), table
+
+    def save(*ours: Tensor) -> tuple[Tensor, ...]:
+        *front, table = ours
+        positions = join([table.new_zeros(embedded, table.shape[-1]), rearrange(table, "r c d -> (r c) d")])
+        parts = torch.split(front[0], counts) if front else ()
+        return tuple(rearrange(t, "n d -> 1 n d").contiguous() for t in (*parts, positions))
+
+    ours = ("front", "position.table") if tokens else ("position.table",)
+    return Rule(ours, (*tokens, pos), load, save)
+
+
 def load(rules: Iterable[Rule], theirs: Mapping[str, Tensor]) -> Tensors:
-    """Their tensors under our names."""
+    """Return their tensors under our names."""
     found: Tensors = {}
     for rule in rules:
         found.update(zip(rule.ours, rule.load(*(theirs[name] for name in rule.theirs)), strict=True))
@@ -75,7 +115,7 @@ def load(rules: Iterable[Rule], theirs: Mapping[str, Tensor]) -> Tensors:
 
 
 def save(rules: Iterable[Rule], ours: Mapping[str, Tensor]) -> Tensors:
-    """Our tensors under their names."""
+    """Return our tensors under their names."""
     made: Tensors = {}
     for rule in rules:
         made.update(zip(rule.theirs, rule.save(*(ours[name] for name in rule.ours)), strict=True))
@@ -83,12 +123,12 @@ def save(rules: Iterable[Rule], ours: Mapping[str, Tensor]) -> Tensors:
 
 
 def state(module: nn.Module) -> Tensors:
-    """The tensors of a module by name, without those that hold nothing (a model with no class token)."""
+    """Return the tensors of a module by name, without empty ones (a model with no class token)."""
     return {name: tensor for name, tensor in module.state_dict().items() if tensor.numel()}
 
 
 def some(names: Iterable[str], most: int = 4) -> str:
-    """The first few names, and how many more there are."""
+    """Return the first few names and how many more there are."""
     listed = sorted(names)
     more = len(listed) - most
     return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
@@ -100,15 +140,30 @@ def examine(what: str, expected: Shapes, found: Shapes) -> None:
     if missing := expected.keys() - found.keys():
         wrong.append(f"{len(missing)} missing ({some(missing)})")
     if extra := found.keys() - expected.keys():
-        wrong.append(f"{len(extra)} with no place here ({some(extra)})")
+        wrong.append(f"{len(extra)} unexpected ({some(extra)})")
     shapes = [n for n in expected.keys() & found.keys() if tuple(expected[n]) != tuple(found[n])]
     if shapes:
-        told = some(f"{n} is {_by(found[n])} instead of {_by(expected[n])}" for n in shapes)
-        wrong.append(f"{len(shapes)} of the wrong shape ({told})")
+        listed = some(f"{n} is {_by(found[n])} instead of {_by(expected[n])}" for n in shapes)
+        wrong.append(f"{len(shapes)} of the wrong shape ({listed})")
     if wrong:
         raise ModelError(
             f"{what} does not hold the tensors of the model it describes: {'; '.join(wrong)}; "
             f"check that the file and its config belong together"
+        )
+
+
+def check_dtypes(where: str, expected: Mapping[str, Tensor], found: Mapping[str, Header]) -> None:
+    """Refuse integers, complex and 8-bit numbers where the model computes with floating-point ones."""
+    wrong = []
+    for name in expected.keys() & found.keys():
+        whole = str(expected[name].dtype).removeprefix("torch.")
+        fits = FLOATS if expected[name].is_floating_point() else (whole,)
+        if found[name].dtype not in fits:
+            wrong.append(f"{shown(name, 60)} is {found[name].dtype}")
+    if wrong:
+        raise ModelError(
+            f"{where} holds {len(wrong)} tensors with an unsupported dtype ({some(wrong, 2)}); "
+            f"expected {', '.join(FLOATS)}; ask its author for weights that are not quantised"
         )
 
 

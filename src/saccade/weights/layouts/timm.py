@@ -6,19 +6,18 @@ config beside it, or is width / 64.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf, nextafter
 from typing import Any
-
-import torch
 
 from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError, UsageError
-from saccade.models.hybrid import HybridConfig
+from saccade.files.paths import shown
+from saccade.models.hybrid import HybridConfig, factor_of
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
 from saccade.nn.pool import KINDS
 from saccade.weights.layouts import infer
-from saccade.weights.layouts.front import front_rule
-from saccade.weights.layouts.rules import Config, Layout, Rule, Shapes, renamed
+from saccade.weights.layouts.rules import Config, Layout, Rule, Shapes, front_rule, join, renamed
 
 SIZE_NAMES = {
     192: "tiny",
@@ -29,30 +28,57 @@ SIZE_NAMES = {
     1408: "giant",
     1664: "gigantic",
 }
+BUILT = {
+    "tiny": (16,),
+    "small": (16, 32),
+    "base": (8, 16, 32),
+    "large": (14, 16, 32),
+    "huge": (14,),
+    "giant": (14,),
+    "gigantic": (14,),
+}
+"""Patch sizes of the models that timm builds by name."""
+HYBRIDS = {
+    (192, ()): "vit_tiny_r_s16_p8_224",
+    (384, (2, 2, 2, 2)): "vit_small_r26_s32_224",
+    (768, (2, 2, 2, 2)): "vit_base_r26_s32_224",
+    (768, (3, 4, 9)): "vit_base_r50_s16_224",
+    (1024, (3, 4, 6, 3)): "vit_large_r50_s32_224",
+}
 BARE = "patch_embed.backbone.conv.weight"  # a stem without stages
 STYLE = BlockStyle(gelu="erf", eps=1e-6)
+EPS = 1e-5  # for the GroupNorm in a hybrid's stem
+VARIANCE_EPS = 1e-8  # for its kernels
+POOLS = {"token": "token", "pair": "token", "mean": "avg", "mean_norm": "avg"}
+MODES = {"crop": "center", "squash": "squash", "squash+crop": "squash"}
+ARGUMENTS = {  # of timm's VisionTransformer that change the answer, with the supported value
+    "qkv_bias": True, "proj_bias": True, "qk_norm": False, "scale_attn_norm": False, "scale_mlp_norm": False,
+    "pos_embed": "learn", "pre_norm": False, "final_norm": True, "pool_include_prefix": False, "in_chans": 3,
+    "embed_norm_layer": None, "norm_layer": None, "act_layer": None, "block_fn": None, "mlp_layer": None,
+    "attn_layer": None, "embed_layer": None,
+}  # fmt: skip
 
 
 def recognise(names: Iterable[str]) -> bool:
-    """timm's fused `attn.qkv` is its own."""
+    """Return whether a block has timm's fused `attn.qkv`."""
     return {"blocks.0.attn.qkv.weight", "pos_embed"} <= set(names)
 
 
 def clean(name: str) -> str | None:
-    """Their name as the table below has it; None for a tensor that the model does not need."""
+    """Return their name as the rules below have it; None for a tensor that the model does not need."""
     name = name.removeprefix("module.").removeprefix("model.")
     return None if name == "mask_token" else name
 
 
 def block_rules(i: int, scale: bool) -> list[Rule]:
-    """One encoder block."""
+    """Return the rules of one encoder block."""
     us, them = f"blocks.{i}", f"blocks.{i}"
     rules = [
         Rule(
             tuple(f"{us}.attention.{x}.{part}" for x in "qkv"),
             (f"{them}.attn.qkv.{part}",),
             lambda t: t.chunk(3),
-            lambda *ts: (torch.cat(ts),),
+            lambda *ts: (join(ts),),
         )
         for part in ("weight", "bias")
     ]
@@ -65,7 +91,7 @@ def block_rules(i: int, scale: bool) -> list[Rule]:
 
 
 def stem_rules(config: HybridConfig) -> list[Rule]:
-    """The convolutional stem of a hybrid."""
+    """Return the rules of a hybrid's stem."""
     them = "patch_embed.backbone"
     rules = renamed("patches.embedding", "patch_embed.proj")
     root = f"{them}.stem" if config.layers else them
@@ -83,7 +109,7 @@ def stem_rules(config: HybridConfig) -> list[Rule]:
 
 
 def rules(config: Config, embedded: int | None = None) -> list[Rule]:
-    """The whole table for a model; files of models with registers keep no position for the class token."""
+    """Return all rules for a model; files with registers keep no position for the class token."""
     vit = config.vit if isinstance(config, HybridConfig) else config
     tokens = [("cls_token", 1), ("dist_token", 1)][: KINDS[vit.pool]]
     tokens += [("reg_token", vit.registers)] if vit.registers else []
@@ -107,8 +133,9 @@ def rules(config: Config, embedded: int | None = None) -> list[Rule]:
 def read_config(
     shapes: Shapes, side: Mapping[str, Any], image: tuple[int, int] | None
 ) -> tuple[Config, list[Rule]]:
-    """The config and the table for a file, from its shapes and the config.json of timm's hub folders."""
+    """Return config and rules for a file, from its shapes and the config.json of timm's hub folders."""
     given = side.get("model_args") or {}
+    _check_arguments(given)
     cfg = side.get("pretrained_cfg") or side
     size = image or infer.pair(given.get("img_size")) or infer.pair(cfg.get("input_size"))
     width = shapes["pos_embed"][-1]
@@ -125,48 +152,95 @@ def read_config(
         heads=given.get("num_heads") or infer.heads(width),
         hidden=shapes["blocks.0.mlp.fc1.weight"][0],
         classes=shapes["head.weight"][0] if "head.weight" in shapes else 0,
-        pool=_pool(shapes, tokens, side),
+        pool=_pool(shapes, tokens, side, given),
         prelogits=shapes["pre_logits.fc.weight"][0] if "pre_logits.fc.weight" in shapes else 0,
         registers=shapes["reg_token"][1] if "reg_token" in shapes else 0,
         block=replace(STYLE, layerscale=1e-5 if "blocks.0.ls1.gamma" in shapes else 0.0),
     )
     if units is None:
         return vit, rules(vit, embedded)
-    factor = shapes["patch_embed.backbone.stem.conv.weight" if units else BARE][0] // 64
-    config = HybridConfig(
-        layers=units, factor=factor, eps=1e-5, vit=vit
-    )  # timm's GroupNorm keeps torch's eps
+    factor = factor_of(shapes["patch_embed.backbone.stem.conv.weight" if units else BARE][0])
+    config = HybridConfig(layers=units, factor=factor, eps=EPS, variance_eps=VARIANCE_EPS, vit=vit)
     return config, rules(config, embedded)
 
 
 def read_preprocess(side: Mapping[str, Any], config: Config) -> Preprocess:
-    """What timm's `pretrained_cfg` says of resizing and normalising; its usual values where it is silent."""
+    """Return the preprocessing in timm's `pretrained_cfg`, with timm's defaults for missing fields."""
     cfg = side.get("pretrained_cfg") or side
     vit = config.vit if isinstance(config, HybridConfig) else config
     known = {"mean": tuple, "std": tuple, "interpolation": str}
     given = {name: kind(cfg[name]) for name, kind in known.items() if name in cfg}
-    return Preprocess(size=vit.image, crop=float(cfg.get("crop_pct", 0.9)), **given)
+    crop, mode = float(cfg.get("crop_pct", 0.9)), cfg.get("crop_mode") or "center"
+    if mode not in MODES.values():
+        raise ModelError(f"crop_mode is {shown(repr(mode), 60)}; expected one of center, squash")
+    fit = "crop" if mode == "center" else "squash" if crop == 1 else "squash+crop"
+    return Preprocess(size=vit.image, fit=fit, crop=crop, **given)
+
+
+def _check(config: Config) -> None:
+    """Refuse what timm's classes would leave out or compute differently."""
+    vit = config.vit if isinstance(config, HybridConfig) else config
+    infer.check_style(vit, STYLE, "timm's")
+    if isinstance(config, HybridConfig):
+        infer.check_stem(config, EPS, VARIANCE_EPS, "timm's")
+    if vit.pool not in POOLS:
+        raise UsageError(f"timm's ViTs pool by {', '.join(POOLS)} here; this model pools by {vit.pool!r}")
+    if vit.pool == "pair" and vit.registers:
+        raise UsageError(f"timm's distilled ViT has no registers; this model has {vit.registers}")
+    if vit.prelogits:
+        raise UsageError(f"timm's ViTs no longer have pre-logits; this model has {vit.prelogits}")
+
+
+def _architecture(config: Config) -> str:
+    """Return a name that timm builds; `model_args` sets all sizes, except that a hybrid's stem has none."""
+    vit = config.vit if isinstance(config, HybridConfig) else config
+    if isinstance(config, HybridConfig):
+        published = HYBRIDS.get((vit.width, config.layers)) if config.factor == 1 else None
+        return published or "vit_custom_hybrid"
+    if vit.pool == "pair":
+        return "deit_base_distilled_patch16_224"
+    size = SIZE_NAMES.get(vit.width, "custom")
+    return f"vit_{size}_patch{vit.patch}_224" if vit.patch in BUILT.get(size, ()) else "vit_base_patch16_224"
+
+
+def _arguments(config: Config) -> dict[str, Any]:
+    """Return the arguments with which timm builds exactly this model."""
+    vit = config.vit if isinstance(config, HybridConfig) else config
+    ratio = vit.hidden / vit.width
+    sizes = {} if isinstance(config, HybridConfig) else {"patch_size": vit.patch}
+    return sizes | {
+        "img_size": list(vit.image),
+        "embed_dim": vit.width,
+        "depth": vit.depth,
+        "num_heads": vit.heads,
+        "mlp_ratio": ratio if int(vit.width * ratio) == vit.hidden else nextafter(ratio, inf),
+        "init_values": vit.block.layerscale or None,
+        "class_token": KINDS[vit.pool] > 0,
+        "no_embed_class": vit.registers > 0,
+        "reg_tokens": vit.registers,
+        "global_pool": POOLS[vit.pool],
+        "fc_norm": vit.pool == "mean_norm",
+    }
 
 
 def write_side(config: Config, preprocess: Preprocess, labels: list[str]) -> dict[str, Any]:
-    """The files beside the weights of a folder of timm's hub layout."""
+    """Return the files beside the weights in timm's hub layout."""
     vit = config.vit if isinstance(config, HybridConfig) else config
-    infer.check_style(vit, STYLE, "timm's")
-    if vit.pool == "token+mean":
-        raise UsageError(
-            "timm's ViTs do not pool by 'token+mean' (DINOv2's classifier); write this model as hf"
-        )
-    size = SIZE_NAMES.get(vit.width, "custom")
+    _check(config)
+    infer.check_input(preprocess.size, vit, "timm's")
+    if preprocess.fit not in MODES:
+        raise UsageError(f"timm's ViTs do not pad images as this model does (fit {preprocess.fit!r})")
     made = {
-        "architecture": f"vit_{size}_patch{vit.patch}_{vit.image[0]}",
+        "architecture": _architecture(config),
         "num_classes": vit.classes,
         "num_features": vit.width,
-        "global_pool": {"mean_norm": "avg", "mean": "avg", "map": "map"}.get(vit.pool, "token"),
-        "model_args": {"img_size": list(vit.image), "num_heads": vit.heads, "reg_tokens": vit.registers},
+        "global_pool": POOLS[vit.pool],
+        "model_args": _arguments(config),
         "pretrained_cfg": {
             "input_size": [3, *vit.image],
             "interpolation": preprocess.interpolation,
-            "crop_pct": preprocess.crop,
+            "crop_pct": 1.0 if preprocess.fit == "squash" else preprocess.crop,
+            "crop_mode": MODES[preprocess.fit],
             "mean": list(preprocess.mean),
             "std": list(preprocess.std),
             "num_classes": vit.classes,
@@ -174,6 +248,15 @@ def write_side(config: Config, preprocess: Preprocess, labels: list[str]) -> dic
         },
     }
     return {"config.json": made}
+
+
+def _check_arguments(given: Mapping[str, Any]) -> None:
+    for name, value in ARGUMENTS.items():
+        if given.get(name, value) != value:
+            raise ModelError(
+                f"config.json says {name} {shown(repr(given[name]), 60)} in model_args; expected "
+                f"{value!r}; no other value is supported"
+            )
 
 
 def _units(shapes: Shapes) -> tuple[int, ...] | None:
@@ -189,16 +272,21 @@ def _units(shapes: Shapes) -> tuple[int, ...] | None:
     return tuple(stages)
 
 
-def _pool(shapes: Shapes, tokens: int, side: Mapping[str, Any]) -> str:
+def _pool(shapes: Shapes, tokens: int, side: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """Return our name for timm's pooling: the mean if a norm follows the pool, else the class token."""
+    normed = "fc_norm.weight" in shapes
+    theirs = "avg" if normed or not tokens else "token"
+    other = [
+        found for place in (given, side) if (found := place.get("global_pool")) not in (theirs, "", None)
+    ]
+    if other:
+        raise ModelError(
+            f"config.json says global_pool {shown(repr(other[0]), 60)}, but a model with these tensors pools "
+            f"by {theirs!r} here; no other pooling is supported"
+        )
     if tokens == 2:
         return "pair"
-    if "fc_norm.weight" in shapes:
-        return "mean_norm"
-    if tokens and side.get("global_pool", "token") != "token":
-        raise ModelError(
-            "a class token beside a mean over normalised patches is not supported; expected one of them"
-        )
-    return "token" if tokens else "mean"
+    return "mean_norm" if normed else "token" if tokens else "mean"
 
 
 LAYOUT = Layout("timm", recognise, clean, rules, read_config, read_preprocess, write_side)

@@ -19,9 +19,7 @@ from mmap import ACCESS_READ, mmap
 from typing import Any
 
 from saccade.files.paths import Flaw, check_name, shown
-from saccade.weights.formats.kind import TORCH_MAGIC
-from saccade.weights.formats.pickle.machine import Machine, Tape
-from saccade.weights.formats.pickle.view import ADVICE, View
+from saccade.weights.formats.pickle.machine import ADVICE, TORCH_MAGIC, Machine, Tape, View
 from saccade.weights.formats.safetensors import SIZES, Header, arrange, nbytes, write_header
 from saccade.weights.formats.zip import STORED, check_stored, content, members
 
@@ -77,7 +75,7 @@ def read_zip(data: mmap) -> tuple[object, Records]:
         found = f"is a torch checkpoint with '{shown(outside)}' outside its one folder '{shown(root)}'"
         raise Flaw(found, ADVICE)
     if f"{root}/data.pkl" not in files:
-        raise Flaw(f"is a torch checkpoint without '{shown(root)}/data.pkl', where torch expects it", ADVICE)
+        raise Flaw(f"is a torch checkpoint without '{shown(root)}/data.pkl'", ADVICE)
     for member in files.values():
         if member.method != STORED:
             raise Flaw(
@@ -86,7 +84,7 @@ def read_zip(data: mmap) -> tuple[object, Records]:
             )
     order = files.get(f"{root}/byteorder")
     if order and content(data, order) != b"little":
-        raise Flaw("is a torch checkpoint of a big-endian machine, where little-endian numbers were expected")
+        raise Flaw("is a torch checkpoint of a big-endian machine; expected little-endian numbers")
     pickle = files[f"{root}/data.pkl"]
     check_stored(data, pickle)
     machine = Machine()
@@ -107,14 +105,12 @@ def read_legacy(data: mmap) -> tuple[object, Records]:
     """Read a checkpoint of the format before 1.6: five pickles in a row, then the numbers of each storage."""
     tape, machine = Tape(data, 0, len(data)), Machine()
     if machine.run(tape) != TORCH_MAGIC or machine.run(tape) != 1001:
-        raise Flaw("is no torch checkpoint of a known version, though it starts like one")
+        raise Flaw("starts like a torch checkpoint but is not one of a known version")
     match machine.run(tape):
         case {"little_endian": True}:
             pass
         case _:
-            raise Flaw(
-                "is a torch checkpoint of a big-endian machine, where little-endian numbers were expected"
-            )
+            raise Flaw("is a torch checkpoint of a big-endian machine; expected little-endian numbers")
     tree, keys, records = machine.run(tape), machine.run(tape), {}
     at = tape.tell()
     for key in keys if isinstance(keys, list) else []:
@@ -124,13 +120,13 @@ def read_legacy(data: mmap) -> tuple[object, Records]:
         (count,) = struct.unpack_from("<q", data, at)
         if count != storage.count:
             raise Flaw(
-                f"has a storage '{shown(key)}' with {count:,} numbers, where {storage.count:,} were announced"
+                f"has a storage '{shown(key)}' with {count:,} numbers; {storage.count:,} were announced"
             )
         records[key] = at + 8, min(count * SIZES[storage.dtype], len(data) - at - 8)
         at += 8 + count * SIZES[storage.dtype]
     records = _checked(machine, records)
     if at != len(data):
-        raise Flaw(f"has {len(data):,} bytes, where its storages end at {at:,}")
+        raise Flaw(f"has {len(data):,} bytes; its storages end at {at:,}")
     return tree, records
 
 
@@ -139,7 +135,7 @@ def _checked(machine: Machine, records: Records) -> Records:
         size, held = storage.count * SIZES[storage.dtype], records.get(key, (0, 0))[1]
         if size > held:
             raise Flaw(
-                f"has a storage '{shown(key)}' that claims {size:,} bytes, where its record holds {held:,}",
+                f"has a storage '{shown(key)}' that claims {size:,} bytes; its record holds {held:,}",
                 ADVICE,
             )
     return records
@@ -157,7 +153,7 @@ def choose(tree: object) -> tuple[dict[str, View], str, list[str]]:
         way.append(nest)
         tree = tree[nest]
     if not isinstance(tree, dict) or not _nested(tree, 0):
-        raise Flaw("is a pickle without a dictionary of tensors, where a state_dict was expected", ADVICE)
+        raise Flaw("is a pickle without a dictionary of tensors; expected a state_dict", ADVICE)
     found = {name: view for name, view in tree.items() if isinstance(name, str) and isinstance(view, View)}
     dropped += [".".join([*way, str(key)]) for key in tree if key not in found]
     for name in found:
@@ -166,7 +162,7 @@ def choose(tree: object) -> tuple[dict[str, View], str, list[str]]:
 
 
 def _nested(tree: object, levels: int) -> bool:
-    """Tell whether a dictionary has tensors, itself or in a nest at most so many levels down."""
+    """Return whether a dictionary has tensors, itself or at most this many levels down."""
     if not isinstance(tree, dict):
         return False
     return any(isinstance(value, View) for value in tree.values()) or (
@@ -179,9 +175,7 @@ def parts(data: mmap, views: dict[str, View], records: Records, limit: int) -> I
     headers = {name: Header(view.shape, view.dtype) for name, view in views.items()}
     total = sum(map(nbytes, headers.values()))
     if total > limit:
-        raise Flaw(
-            f"describes {total:,} bytes of tensors, where at most {limit:,} can come from such a file", ADVICE
-        )
+        raise Flaw(f"describes {total:,} bytes of tensors; expected at most {limit:,}", ADVICE)
     yield write_header(headers, {})
     for name in arrange(headers):
         start, size = records[views[name].storage.key]
@@ -192,13 +186,11 @@ def parts(data: mmap, views: dict[str, View], records: Records, limit: int) -> I
 
 
 def convert(kind: str, data: mmap, target: int) -> dict[str, object]:
-    """Write the tensors of a mapped checkpoint to an open file and tell what was done."""
+    """Write the tensors of a mapped checkpoint to an open file and return a report."""
     if kind == "pickle":
         machine = Machine()
         machine.run(Tape(data, 0, len(data)))
-        raise Flaw(
-            "is a pickle without the tensors of a torch checkpoint, where a state_dict was expected", ADVICE
-        )
+        raise Flaw("is a pickle without the tensors of a torch checkpoint; expected a state_dict", ADVICE)
     tree, records = read_zip(data) if kind == "torch" else read_legacy(data)
     views, chosen, dropped = choose(tree)
     for part in parts(data, views, records, room(len(data)) - 32 * 2**20):

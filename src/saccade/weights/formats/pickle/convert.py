@@ -14,11 +14,10 @@ from saccade.errors import ResourceError
 from saccade.files.atomic import replacing
 from saccade.files.paths import Flaw, open_file, refusal, shown
 from saccade.files.strict_json import parse_json
-from saccade.weights.formats.kind import kind_of
 from saccade.weights.formats.pickle.child import FORBIDDEN
-from saccade.weights.formats.pickle.view import ADVICE
+from saccade.weights.formats.pickle.machine import ADVICE
 from saccade.weights.formats.safetensors import read_headers
-from saccade.weights.formats.tensors import PICKLES, headers_of, unreadable
+from saccade.weights.formats.tensors import PICKLES, headers_of, kind_of, unreadable
 
 PATIENCE = 300
 START = (
@@ -41,7 +40,7 @@ class Report:
 def unpickle(path: Path, out: Path) -> Report:
     """Write the tensors of a torch checkpoint to a new safetensors file; nothing in it is ever executed."""
     if path.is_dir():
-        raise refusal(path, Flaw("is a folder, where a torch checkpoint was expected", "give the file in it"))
+        raise refusal(path, Flaw("is a folder; expected a torch checkpoint", "give the file in it"))
     with open_file(path) as source:
         what = kind_of(source)
         if what in ("safetensors", "npz", "zip"):
@@ -58,14 +57,14 @@ def unpickle(path: Path, out: Path) -> Report:
 
 def _not_a_pickle(path: Path, what: str) -> Flaw:
     if what in ("safetensors", "npz"):
-        return Flaw(f"is a {what} file already, where a torch checkpoint was expected", "use it as it is")
+        return Flaw(f"is a {what} file already; expected a torch checkpoint", "use it as it is")
     return unreadable(path, what)
 
 
 def _run(path: Path, what: str, source: BufferedReader, target: BufferedRandom) -> dict[str, Any]:
     """Start the restricted process with two open files and an empty folder, and return its one line."""
     files = (source.fileno(), target.fileno())
-    root = str(Path(__file__).parents[4])
+    root = str(Path(__file__).parents[2])
     # -I: neither environment nor current folder decides what is imported; -B: nothing is cached on disk.
     command = [sys.executable, "-I", "-B", "-c", START, root, what, *map(str, files)]
     try:
@@ -82,7 +81,7 @@ def _run(path: Path, what: str, source: BufferedReader, target: BufferedRandom) 
                 check=False,
             )
     except subprocess.TimeoutExpired:
-        found = f"kept the restricted process busy for {PATIENCE} seconds, where less was expected"
+        found = f"kept the restricted process busy for {PATIENCE} seconds"
         raise refusal(path, Flaw(found, ADVICE)) from None
     except OSError as error:
         words = f"no process could be started to read {shown(path)} ({error.strerror})"

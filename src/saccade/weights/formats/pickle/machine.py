@@ -4,6 +4,7 @@ Python's own unpickler calls what the file names, if an allow-list lets it. Here
 is looked up in `STORAGES`, `TENSORS`, ... and becomes a description, and any other name ends the reading.
 """
 
+import math
 import pickletools
 import struct
 from collections.abc import Callable
@@ -12,9 +13,11 @@ from mmap import mmap
 from typing import Any
 
 from saccade.files.paths import Flaw, shown
-from saccade.weights.formats.pickle.view import ADVICE, Storage, View
-from saccade.weights.formats.safetensors import SIZES
+from saccade.weights.formats.safetensors import RANK, SIZES
 
+ADVICE = "nothing was executed; ask its author for safetensors or a plain state_dict"
+TORCH_MAGIC = 0x1950A86A20F9469CFC6C
+"""The first number of the checkpoints that torch wrote before 1.6."""
 OPERATIONS = 500_000
 TAKEN = 64_000_000
 
@@ -22,19 +25,11 @@ STORAGES = {
     f"{module} {name}Storage": dtype
     for module in ("torch", "torch.cuda")
     for name, dtype in {
-        "Double": "float64",
-        "Float": "float32",
-        "Half": "float16",
-        "BFloat16": "bfloat16",
-        "Long": "int64",
-        "Int": "int32",
-        "Short": "int16",
-        "Char": "int8",
-        "Byte": "uint8",
-        "Bool": "bool",
+        "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",
+        "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
         "ComplexFloat": "complex64",
     }.items()
-} | {"torch.storage UntypedStorage": "uint8", "torch UntypedStorage": "uint8"}
+} | {"torch.storage UntypedStorage": "uint8", "torch UntypedStorage": "uint8"}  # fmt: skip
 NUMBERS = {f"torch {dtype}" for dtype in SIZES}
 TENSORS = {f"torch._utils _rebuild_tensor{version}" for version in ("", "_v2", "_v3")}
 PARAMETERS = {"torch._utils _rebuild_parameter", "torch._utils _rebuild_parameter_with_state"}
@@ -42,16 +37,65 @@ CONTAINERS = {"collections OrderedDict", "torch Size"}
 # Training scripts (timm, DeiT, MAE) store their arguments and a best score beside the weights; refusing these
 # would refuse the weights. As nothing is called here, they become `Inert`: no state, no behaviour, dropped.
 INERT = {
-    "argparse Namespace",
-    "numpy.core.multiarray scalar",
-    "numpy._core.multiarray scalar",
-    "numpy dtype",
-    "_codecs encode",
-    "torch device",
-    "collections Counter",
-    "pathlib PosixPath",
-}
+    "argparse Namespace", "numpy.core.multiarray scalar", "numpy._core.multiarray scalar",
+    "numpy dtype", "_codecs encode", "torch device", "collections Counter", "pathlib PosixPath",
+}  # fmt: skip
 ALLOWED = STORAGES.keys() | NUMBERS | TENSORS | PARAMETERS | CONTAINERS | INERT
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A record of raw numbers elsewhere in the file."""
+
+    key: str
+    dtype: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor: which numbers of a storage, in which order, in units of its own dtype."""
+
+    storage: Storage
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def check(self) -> None:
+        """Refuse a tensor that would read outside its storage."""
+        if len(self.shape) != len(self.stride) or len(self.shape) > RANK:
+            raise Flaw(f"has a tensor of {len(self.shape)} sizes and {len(self.stride)} strides", ADVICE)
+        if not all(type(n) is int and 0 <= n < 2**62 for n in (self.offset, *self.shape, *self.stride)):
+            raise Flaw("has a tensor whose sizes, strides or offset are not counts", ADVICE)
+        last = self.offset + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+        end = (last + 1) * SIZES[self.dtype] if math.prod(self.shape) else 0
+        if end > self.storage.count * SIZES[self.storage.dtype]:
+            raise Flaw(
+                f"has a tensor that ends {end:,} bytes into storage '{shown(self.storage.key)}', outside",
+                ADVICE,
+            )
+
+    def numbers(self, record: memoryview) -> bytes | memoryview:
+        """Return the raw numbers in row-major order: a window if they lie so already, else a copy."""
+        count = math.prod(self.shape)
+        width = SIZES[self.dtype]
+        if not count:
+            return b""
+        if self.stride == _row_major(self.shape) or count == 1:
+            return record[self.offset * width : (self.offset + count) * width]
+        words = record[: len(record) // width * width].cast({1: "B", 2: "H", 4: "I", 8: "Q"}[width])  # type: ignore[call-overload]
+        *outer, (length, step) = zip(self.shape, self.stride, strict=True)
+        rows = [self.offset]
+        for size, stride in outer:
+            rows = [row + n * stride for row in rows for n in range(size)]
+        if not step:
+            return b"".join(words[row : row + 1].tobytes() * length for row in rows)
+        return b"".join(words[row : row + (length - 1) * step + 1 : step].tobytes() for row in rows)
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[at + 1 :]) for at in range(len(shape)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +124,7 @@ class Tape:
     def read(self, count: int) -> bytes:
         stop = min(self.at + count, self.end)
         if stop - self.at > TAKEN:
-            raise Flaw(
-                f"is a pickle with one value of {count:,} bytes, where tensors and their names were expected"
-            )
+            raise Flaw(f"is a pickle with one value of {count:,} bytes; expected tensors and their names")
         taken = self.data[self.at : stop]
         self.at = stop
         return taken
@@ -148,32 +190,26 @@ class Machine:
         if wanted not in ALLOWED:
             name = shown(wanted.replace(" ", "."), 100)
             raise Flaw(
-                f"is a pickle that wants to call {name}, where tensors and plain containers were expected",
+                f"is a pickle that wants to call {name}; expected tensors and plain containers",
                 ADVICE,
             )
         self.stack.append(Named(wanted))
 
     def extend(self, items: list[Any]) -> None:
         if type(self.stack[-1]) is not list:
-            raise Flaw(
-                f"is a pickle that appends to a {_noun(self.stack[-1])}, where a list was expected", ADVICE
-            )
+            raise Flaw(f"is a pickle that appends to a {_noun(self.stack[-1])}; expected a list", ADVICE)
         self.stack[-1].extend(items)
 
     def update(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if type(target) is not dict:
-            raise Flaw(
-                f"is a pickle that sets items of a {_noun(target)}, where a dictionary was expected", ADVICE
-            )
+            raise Flaw(f"is a pickle that sets items of a {_noun(target)}; expected a dictionary", ADVICE)
         if len(items) % 2:
             raise Flaw("is a broken pickle, with a key that has no value", ADVICE)
         for key, value in zip(items[::2], items[1::2], strict=True):
             # Small numbers and salted text only: large integers can be chosen so that every hash collides.
             if not (isinstance(key, str) or (isinstance(key, int) and abs(key) < 2**31)):
-                raise Flaw(
-                    f"is a pickle with a {_noun(key)} as a key, where a name or a number was expected", ADVICE
-                )
+                raise Flaw(f"is a pickle with a {_noun(key)} as a key; expected a name or a number", ADVICE)
             target[key] = value
 
     def build(self) -> None:
@@ -189,7 +225,7 @@ class Machine:
             ):
                 storage = Storage(key, STORAGES[name], count)
             case _:
-                raise Flaw("is a pickle with a reference to something that is no storage of torch", ADVICE)
+                raise Flaw("is a pickle with a reference to something other than a torch storage", ADVICE)
         if not 0 <= count < 2**62 or self.storages.setdefault(key, storage) != storage:
             raise Flaw(
                 f"describes the storage '{shown(key)}' in two ways, or with an impossible size", ADVICE

@@ -1,0 +1,149 @@
+"""Export a model as one graph that runs without saccade, and without torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from saccade.api.inputs import check_free, identify_model
+from saccade.errors import ModelError, UsageError, check_number, check_word
+
+if TYPE_CHECKING:
+    from saccade.data.pictures import Pictures
+    from saccade.engine.verify import Agreement, Samples
+
+FORMATS = ("onnx", "openvino", "torch")
+CALIBRATION = 128
+FEW = 8
+"""With this many images or more left over, int8 is checked on images that it was not calibrated on."""
+
+
+class ExportResult(NamedTuple):
+    """The exported folder, and how far it agrees with the model."""
+
+    folder: Path
+    agreement: "Agreement"
+    images: int
+    """The user's images it was checked on; 0 if they were synthetic."""
+    calibrated: bool = False
+    """Whether it was calibrated on the same images, for want of others."""
+
+
+def export(
+    model: Any,
+    out: Path | None = None,
+    to: str = "onnx",
+    pixels: str = "floats",
+    int8: bool = False,
+    data: str = "",
+    format: str = "auto",
+    most: int = CALIBRATION,
+) -> ExportResult:
+    """Export a model to a new folder, checked against the model; nothing is left after a failure.
+
+    Args:
+        model: A path, a hub id, or a loaded model (saccade.weights.load.Loaded), which needs `out`.
+        pixels: floats, or bytes: resizing and normalising become part of the graph.
+        data: Images to check on and, with int8, others to calibrate on; at most `most` of each.
+    """
+    check_word("--to", to, FORMATS)
+    check_word("--pixels", pixels, ("floats", "bytes"))
+    check_number("--pictures", most, 1, 100_000)
+    if to == "torch" and (int8 or pixels == "bytes"):
+        raise UsageError(
+            "--to torch supports only floats and float32; choose --to onnx or --to openvino instead"
+        )
+    if int8 and not data:
+        raise UsageError("--int8 needs images to calibrate on; give some with --data DATA")
+    if not isinstance(model, str):
+        assert out is not None
+        check_free(out)
+        _check_packages(to, int8)
+        return _export(model, out, to, pixels, int8, data, format, most)
+    from saccade.weights.identify import locate
+
+    path = locate(model)
+    out = out or default_folder(model, path, f"-{to}{'-int8' if int8 else ''}")
+    check_free(out)
+    found = identify_model(path, "any")
+    if found.exported:
+        raise ModelError(f"{model} is already an exported graph; export the run that it was made from")
+    _check_packages(to, int8)
+    found.check_images()
+    return _export(found, out, to, pixels, int8, data, format, most)
+
+
+def _export(
+    source: Any, out: Path, to: str, pixels: str, int8: bool, data: str, format: str, most: int
+) -> ExportResult:
+    learnt, held = choose_images(data, format, most, int8) if data else (None, None)
+    from saccade.engine.export import NO_SAMPLES, export_model
+    from saccade.engine.verify import graph_inputs
+    from saccade.weights.identify import Identified
+    from saccade.weights.load import load
+
+    loaded = load(source) if isinstance(source, Identified) else source
+    samples = NO_SAMPLES if held is None else make_samples(held, loaded.labels)
+    batches = None
+    if int8 and learnt is not None:
+        batches = graph_inputs(loaded.preprocess, pixels, make_samples(learnt).sources)
+    agreement = export_model(out, loaded, to, pixels, samples, batches)
+    return ExportResult(out, agreement, len(samples.sources), int8 and learnt is held)
+
+
+def default_folder(model: str, path: Path, ending: str) -> Path:
+    """Return the folder for a graph if none was given: beside its model; for a hub id, in this folder."""
+    if path != Path(model):
+        from saccade.hub.names import read_name
+
+        return Path(read_name(model)[0].split("/")[-1] + ending)
+    named = path if path.name.strip(".") else path.resolve()
+    return named.with_name((named.stem if path.is_file() else named.name) + ending)
+
+
+def _check_packages(to: str, int8: bool) -> None:
+    from importlib.util import find_spec
+
+    from saccade.engine.engine import check_installed
+
+    if to != "torch":
+        check_installed(to)
+        if int8:
+            check_installed("onnx")
+        if find_spec("onnx") is None:
+            raise UsageError(
+                "exporting needs the package onnx, which is not installed; run `pip install 'saccade[onnx]'`"
+            )
+
+
+def choose_images(data: str, format: str, most: int, int8: bool) -> "tuple[Pictures, Pictures]":
+    """Return images to calibrate on and to check on, spread over their splits; different ones if possible."""
+    import numpy as np
+
+    from saccade.data.readers.open import open_images
+    from saccade.data.splits import evenly
+    from saccade.vision.batches import keep_readable
+
+    found = open_images(data, format, least=1)
+    learnt, (_, held) = found.train, found.unseen()
+    if not int8:
+        return learnt, keep_readable(held.take(evenly(len(held), most)))
+    if learnt is not held:
+        return keep_readable(learnt.take(evenly(len(learnt), most))), keep_readable(
+            held.take(evenly(len(held), most))
+        )
+    some = evenly(len(held), min(most, max(len(held) * 3 // 4, 1)))
+    rest = np.setdiff1d(np.arange(len(held)), some)
+    if len(rest) < FEW:
+        learnt = keep_readable(held.take(evenly(len(held), most)))
+        return learnt, learnt
+    return keep_readable(held.take(some)), keep_readable(held.take(rest[evenly(len(rest), most)]))
+
+
+def make_samples(images: "Pictures", labels: Sequence[str] | None = None) -> "Samples":
+    """Return images as they are on the disk, with their classes if the model knows all of them."""
+    from saccade.engine.verify import Samples
+
+    sources = [images.open(i) for i in range(len(images))]
+    if not labels or set(images.classes) - set(labels):
+        return Samples(sources)
+    return Samples(sources, images.relabel(list(labels)).labels.tolist())

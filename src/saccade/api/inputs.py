@@ -1,0 +1,40 @@
+"""Check what a user gives before torch is imported: the model, and the folder to write."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from saccade.errors import UsageError
+from saccade.weights.identify import Identified, identify, locate
+
+Say = Callable[[str], None]
+"""Receives messages about the progress; the command line prints them to stderr."""
+
+
+def identify_model(model: str | Path, kind: str = "images") -> Identified:
+    """Find a model; refuse a damaged one, or one of the wrong kind. Code that it names is never run.
+
+    Args:
+        kind: What the caller can run: images, text, weights (both of them), or any (exported graphs too).
+    """
+    path = locate(model)
+    found = identify(path)
+    checks = {"images": found.check_images, "text": found.check_text, "weights": found.check_weights}
+    if kind in checks:
+        checks[kind]()
+    if found.code:
+        print(
+            f"note: {path} names code of its own ({', '.join(found.code)}); it is ignored and never run",
+            file=sys.stderr,
+        )
+    return found
+
+
+def check_free(out: Path | None) -> None:
+    """Refuse a folder that is not empty, before any work is done."""
+    if out is None:
+        return
+    if not out.name:
+        raise UsageError(f"the folder to write is {str(out)!r}; expected a folder with a name")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} exists and is not empty; nothing was written; give another name")

@@ -1,0 +1,73 @@
+"""What the commands print: messages, aligned tables, JSON, a progress bar."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import typer
+
+FEW = 16
+"""Examples that are done before a bar could be read."""
+
+
+def say(words: str) -> None:
+    """Print a message: to stderr, because stdout is for results."""
+    print(words, file=sys.stderr, flush=True)
+
+
+def print_json(found: object, indent: int | None = 2, escape: bool = True) -> None:
+    """Print a result as JSON; with `escape`, odd characters are escaped, so that file names stay exact."""
+    typer.echo(json.dumps(found, indent=indent, ensure_ascii=escape))
+
+
+def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Return lines with aligned columns, nothing cut or folded; `right` lists right-aligned columns."""
+    from rich.cells import cell_len  # a Chinese character is two columns wide
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        gaps = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = [
+            gap + cell if i in right else cell + gap
+            for i, (cell, gap) in enumerate(zip(row, gaps, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+@contextmanager
+def progress(
+    total: Callable[[], int | None], unit: str = "images", hidden: bool = False
+) -> Iterator[Callable[[], None]]:
+    """Show a bar on stderr if that is a terminal; yield what to call after each example.
+
+    Args:
+        total: Counts the examples; None if that would take too long. Only called for a bar.
+    """
+    if hidden or not sys.stderr.isatty() or ((count := total()) is not None and count <= FEW):
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    # stdout may be a file: rich would print it on the terminal, above the bar
+    bar = Progress(
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        redirect_stdout=False,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=count, rate="")
+
+        def advance() -> None:
+            found = bar.tasks[0]
+            speed = found.finished_speed or found.speed
+            bar.update(task, advance=1, rate=f"{speed:.1f} {unit}/s" if speed else "")
+
+        yield advance

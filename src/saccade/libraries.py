@@ -1,0 +1,45 @@
+"""Keep the libraries underneath from sending anything, and their files in our cache folder."""
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+SWITCHES = {
+    "ORT_DISABLE_TELEMETRY": "1",  # otherwise a device id, an event database and uploads (since 1.30)
+    "HF_HUB_DISABLE_TELEMETRY": "1",  # otherwise it sends the hub a list of what is installed
+    "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+}
+CACHES = {"MPLCONFIGDIR": "matplotlib", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
+"""Variables that move a library's cache, and its folder name in ours."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of choices, graphs and the libraries' caches; it is safe to delete."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        return Path(os.path.expandvars(home)).expanduser() / "saccade"
+    except RuntimeError:  # a user without a home
+        return Path(".saccade-cache").absolute()
+
+
+def disable_telemetry() -> None:
+    """Switch off the libraries' telemetry; this works only before they are imported."""
+    os.environ.update(SWITCHES)
+    # The package's only switch is `CI`. If it cannot be imported, OpenVINO uses a stub of its own.
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+
+
+def move_caches() -> None:
+    """Move the libraries' caches into ours, unless the user has chosen a folder for them."""
+    for variable, name in CACHES.items():
+        os.environ.setdefault(variable, str(cache_folder() / name))
+    # torch keeps these in the temporary folder even if its cache is elsewhere
+    os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+
+
+def import_runtime(name: str) -> ModuleType:
+    """Import onnxruntime or openvino; nothing else imports them, as both phone home."""
+    disable_telemetry()
+    return import_module(name)

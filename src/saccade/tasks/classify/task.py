@@ -1,0 +1,168 @@
+"""Image classification; loads without torch."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saccade.report.html import Draw, Html, joined
+from saccade.report.run_page import Section
+from saccade.report.run_record import Record
+from saccade.task import Evaluation, Job, Metric, Task
+from saccade.wording import count
+
+if TYPE_CHECKING:
+    from saccade.data.pictures import Pictures
+    from saccade.data.splits import Splits
+    from saccade.recipe import Recipe
+    from saccade.tasks.classify.recipe import ClassifyRecipe
+    from saccade.weights.identify import Identified
+
+
+class Classify(Task):
+    """One class for each image."""
+
+    name, noun, unit, counted = "classify", "images", "images", "pictures"
+    metrics = {"loss": Metric("Loss", better="lower"), "accuracy": Metric("Accuracy", "percent")}
+    headline = "accuracy"
+    fold_metrics = {
+        "accuracy": metrics["accuracy"],
+        "balanced_accuracy": Metric("Balanced accuracy", "percent"),
+        "loss": metrics["loss"],
+    }
+    outputs = {"logits": 1e-4}
+    abilities = frozenset({"folds", "probe", "prune", "compare", "embed", "explain", "export"})
+    loss_note = "Training loss is measured on augmented images, so it may lie above the validation loss."
+
+    @property
+    def recipe(self) -> "type[ClassifyRecipe]":
+        from saccade.tasks.classify.recipe import ClassifyRecipe
+
+        return ClassifyRecipe
+
+    def matches(self, data: str, model: str) -> bool:
+        return True  # the table asks it last
+
+    def open(self, data: str, recipe: "Recipe", format: str = "auto") -> "Splits[Pictures]":
+        from saccade.data.readers.open import open_images
+
+        return open_images(data, format)
+
+    def open_for(self, model: Any, data: str, format: str = "auto") -> "Splits[Pictures]":
+        from saccade.data.readers.open import open_images
+
+        return open_images(data, format, least=1)
+
+    def plan(self, splits: "Splits[Pictures]", model: str) -> "tuple[ClassifyRecipe, str]":
+        from dataclasses import replace
+
+        from saccade.tasks.classify.recipe import default_recipe
+        from saccade.vision.backbone import is_name, small_name, typical_side
+
+        side = typical_side(splits.train)
+        model = model or small_name(side)
+        recipe, why = default_recipe(len(splits.train), not is_name(model), side)
+        return replace(recipe, model=model), why
+
+    def start(self, recipe: "Recipe", splits: "Splits[Pictures]", resume: Path | None = None) -> Job:
+        from saccade.tasks.classify.job import ClassifyJob
+        from saccade.tokens.plan import prunable
+        from saccade.tokens.prune import prune
+        from saccade.vision.backbone import as_known, freeze, prepare, prepare_teacher
+
+        assert isinstance(recipe, self.recipe)
+        splits = splits if recipe.keep == 1 else as_known(splits, recipe.model)
+        labels = list(splits.train.classes)
+        module, preprocess, summary = prepare(recipe, labels)
+        if recipe.keep < 1:
+            module = prune(prunable(module), recipe.keep, recipe.places or None)
+            blocks = ", ".join(str(place + 1) for place in module.plan.places)
+            summary += f"; it learns to keep {recipe.keep:.0%} of the patches at block {blocks}"
+        if recipe.freeze != "none":
+            freeze(module, recipe.freeze)
+        return ClassifyJob(
+            recipe=recipe,
+            splits=splits,
+            module=module,
+            preprocess=preprocess,
+            teacher=prepare_teacher(recipe.teacher, labels, preprocess),
+            summary=summary,
+            facts={"classes": labels},
+        )
+
+    def load(self, source: "Path | Identified", engine: str = "torch") -> Any:
+        from saccade.weights.load import load
+
+        return load(source)
+
+    def evaluate(self, model: Any, examples: Any, split: str) -> Evaluation:
+        from saccade.tasks.classify.evaluate import evaluate_module
+
+        return evaluate_module(model.module, model.preprocess, examples, split)
+
+    def summary(self, found: Evaluation) -> str:
+        from saccade.metrics.interval import wilson
+
+        low, high = wilson(int(found.metrics["correct"]), found.count)
+        what = {"val": "validation ", "test": "test "}.get(found.split, f"{found.split} ")
+        ends = f"95% CI {low:.1%} to {high:.1%}"
+        return f"accuracy {found.metrics['accuracy']:.1%} on {found.count:,} {what}images ({ends})"
+
+    def score_line(self, scores: dict[str, float]) -> str:
+        return f"accuracy {scores['accuracy']:.1%}"
+
+    def score_rows(self, found: Evaluation) -> list[tuple[str, str]]:
+        from saccade.metrics.interval import wilson
+
+        scores = found.metrics
+        low, high = wilson(int(scores["correct"]), found.count)
+        return [
+            ("accuracy", f"{scores['accuracy']:.2%}  (95% CI {low:.1%} to {high:.1%})"),
+            ("top 5", f"{scores['top5']:.2%}"),
+            ("balanced accuracy", f"{scores['balanced_accuracy']:.2%}"),
+            ("macro F1", f"{scores['macro_f1']:.4f}"),
+            ("loss", f"{scores['loss']:.4f}"),
+            ("calibration error", f"{scores['ece']:.4f}"),
+            ("images", f"{found.count}  ({found.split})"),
+        ]
+
+    def revive(self, details: dict[str, Any]) -> Evaluation:
+        from saccade.metrics.classify import ClassifyScores
+        from saccade.tasks.classify.evaluate import evaluation
+
+        return evaluation(ClassifyScores.from_json(details["scores"]), details)
+
+    def fold_notes(self, splits: "Splits[Pictures]", parts: Sequence[Any]) -> list[str]:
+        """Return a note for each fold that holds out all images of a class, which groups may force it to."""
+        import numpy as np
+
+        from saccade.data.readers.listing import plural, some
+
+        images, notes = splits.train, []
+        for number, (train, val) in enumerate(parts, 1):
+            lost = np.setdiff1d(images.labels[val], images.labels[train])
+            if len(lost):
+                names = some([images.classes[i] for i in lost.tolist()])
+                notes.append(f"fold {number} has no training image of {plural(len(lost), 'class')}: {names}")
+        return notes
+
+    def pooled(self, parts: Sequence[Evaluation], split: str) -> Evaluation:
+        from saccade.metrics.classify import ClassifyScores, pool_scores
+        from saccade.tasks.classify.evaluate import SHOWN, evaluation
+
+        found = pool_scores([ClassifyScores.from_json(part.details["scores"]) for part in parts])
+        mistakes = sorted((m for part in parts for m in part.details["mistakes"]), key=lambda m: -m["score"])
+        details = {"split": split, "scores": found.to_json(), "mistakes": mistakes[:SHOWN]}
+        return evaluation(found, details)
+
+    def results(self, record: Record) -> Iterator[Html]:
+        from saccade.tasks.classify.report import results
+
+        return results(record)
+
+    def data_words(self, record: Record) -> Html:
+        return joined([f" of {count(len(record.labels), 'class')}" if record.labels else ""])
+
+    def sections(self, record: Record, draw: Draw) -> Iterator[Section]:
+        from saccade.tasks.classify.report import sections
+
+        return sections(record, draw)
