@@ -99,7 +99,7 @@ def own(model: str, engine: str, seconds: float = 1.0) -> float:
     """Return the images per second of a model alone: the best of all cores together and a core per thread."""
     from saccade.engine.engine import available
     from saccade.engine.stream import stream
-    from saccade.vision.model import load_model
+    from saccade.tasks import find_task
 
     class Alone:
         """The model without its images."""
@@ -116,7 +116,7 @@ def own(model: str, engine: str, seconds: float = 1.0) -> float:
 
     best = 0.0
     for workers, sizes in ((0, (16, 32)), (available(), (4, 8, 16))):
-        network = load_model(Path(model), engine, 1 if workers == 0 else 10**6)
+        network = find_task().load(Path(model), engine, 1 if workers == 0 else 10**6)
         for batch in sizes:
             alone: Any = Alone(network)
             list(stream(alone, range(batch * 2 * max(workers, 1)), batch, workers))  # compiles

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import saccade
 from saccade.data.image.preprocess import Preprocess
 from saccade.engine.engine import Engine, release
-from saccade.engine.export import build_graph
+from saccade.engine.graph.model import build_graph
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
 from saccade.engine.torch import Eager

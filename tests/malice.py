@@ -179,7 +179,7 @@ def _pickles(canary: Path) -> Iterator[File]:
         + b"\x85R."
     )
     yield "memo.pkl", b"\x80\x04" + memo, "pickle", "os.system"
-    yield "unkept.pkl", b"\x80\x02h\x07.", "pickle", "never kept"
+    yield "unkept.pkl", b"\x80\x02h\x07.", "pickle", "never stored"
     yield "tail.pkl", payload[:-1] + b"\xff\xfe\xfd", "pickle", "posix.system"
     yield "tail0.pkl", pickle.dumps(system, 0)[:-1] + b"\xff\xfe", "pickle", "posix.system"
     yield "underflow.pkl", b"\x80\x02tR.", "pickle", "stack"
@@ -192,7 +192,7 @@ def _pickles(canary: Path) -> Iterator[File]:
         b"\x8a\x10" + (n * (2**61 - 1)).to_bytes(16, "little") + b"N" for n in range(1, 100_000)
     )
     yield "collide.pkl", b"\x80\x02}(" + collide + b"u.", "pickle", "as a key"
-    yield "persistent.pkl", b"\x80\x02" + value("storage") + b"Q.", "pickle", "no storage"
+    yield "persistent.pkl", b"\x80\x02" + value("storage") + b"Q.", "pickle", "other than a torch storage"
     yield "number.pkl", b"\x80\x02\x8b\xff\xff\xff\x7f.", "pickle", "broken pickle"
     yield "words.pkl", pickle.dumps({"epoch": 3}), "pickle", "without the tensors"
 
@@ -245,8 +245,8 @@ def _checkpoints(canary: Path) -> Iterator[File]:
     for name, body, word in (
         ("claims", tensor(0, (4,), (1,), count=2**40), "claims"),
         ("claims-little", tensor(0, (5,), (1,), count=5), "claims 20 bytes"),
-        ("offset", tensor(1, (4,), (1,)), "outside"),
-        ("stride", tensor(0, (2, 2), (3, 1)), "outside"),
+        ("offset", tensor(1, (4,), (1,)), "past its end"),
+        ("stride", tensor(0, (2, 2), (3, 1)), "past its end"),
         ("negative-size", tensor(0, (-1,), (1,)), "not counts"),
         ("negative-stride", tensor(3, (4,), (-1,)), "not counts"),
         ("negative-offset", tensor(-1, (4,), (1,)), "not counts"),
@@ -263,7 +263,7 @@ def _checkpoints(canary: Path) -> Iterator[File]:
         "bool.pt",
         checkpoint(state(tensor(0, (4,), (1,), kind="BoolStorage")), b"\0\1\2\3"),
         "pickle",
-        "truth values",
+        "booleans",
     )
     yield "escape.pt", checkpoint(state(good, "\x1b[31m")), "pickle", "printable"
     yield "dots.pt", checkpoint(state(good, "../../x")), "pickle", "plain name"
@@ -310,7 +310,7 @@ def _damaged_checkpoints() -> Iterator[File]:
     yield "absolute.pt", checkpoint(good, more=(("/etc/x", b""),)), "plain name"
     yield "backslash.pt", checkpoint(good, more=(("m\\x", b""),)), "plain name"
     packed = archive([("m/data.pkl", bytes(32 * MILLION))], zipfile.ZIP_DEFLATED)
-    yield "bomb.pt", packed, "pickle", "packed"
+    yield "bomb.pt", packed, "pickle", "compressed"
     yield "inner.pt", archive([("m/x/data.pkl", good)]), "pickle", "without 'm/data.pkl'"
     script = (("m/constants.pkl", b"\x80\x02)."), ("m/code/__torch__.py", b"import os"))
     yield "script.pt", checkpoint(good, more=script), "TorchScript"
@@ -328,7 +328,7 @@ def _legacy(canary: Path) -> Iterator[File]:
     )
     yield "legacy-cut.pth", legacy(good)[:-3], "pickle", "claims"
     yield "legacy-trailing.pth", legacy(good) + b"more", "pickle", "end at"
-    yield "legacy-count.pth", legacy(good, tail=struct.pack("<q", -4) + bytes(16)), "pickle", "announced"
+    yield "legacy-count.pth", legacy(good, tail=struct.pack("<q", -4) + bytes(16)), "pickle", "expected 4"
     yield "legacy-unlisted.pth", legacy(good, keys=(), tail=b""), "pickle", "claims"
     yield "legacy-stranger.pth", legacy(good, keys=("1",)), "pickle", "no tensor uses"
     yield "legacy-version.pth", pickle.dumps(TORCH_MAGIC, 2) + pickle.dumps(7, 2), "pickle", "version"
@@ -488,8 +488,8 @@ def _safetensors() -> Iterator[File]:
 
 def _strangers() -> Iterator[File]:
     yield "empty.safetensors", b"", "empty"
-    yield "two-bytes.safetensors", b"\x08\0", "no known model file"
-    yield "noise.bin", zlib.compress(b"noise") * 50, "no known model file"
+    yield "two-bytes.safetensors", b"\x08\0", "not a recognised model file"
+    yield "noise.bin", zlib.compress(b"noise") * 50, "not a recognised model file"
     yield "login.safetensors", b"\n<!DOCTYPE html><html><body>Please log in</body></html>", "web page"
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 346284714\n" % (b"0" * 64)
     yield "pointer.safetensors", pointer, "git lfs pull"

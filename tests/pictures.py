@@ -369,7 +369,7 @@ def _deep() -> list[Odd]:
         _bad("float nan.tif", lambda: encode(_with_nan(unit), "TIFF"), "holds NaN or infinite samples"),
         _bad("32 wide.tif", lambda: encode(g16.astype(np.int32) * 9, "TIFF"), "integer samples from 693 to"),
         _bad("32 negative.tif", lambda: encode(-g16.astype(np.int32), "TIFF"), "integer samples from -"),
-        _bad("float rgb.tif", lambda: tiff(4, 4, 32, 3, bytes(192), 2), "starts as a TIFF, but its header"),
+        _bad("float rgb.tif", lambda: tiff(4, 4, 32, 3, bytes(192), 2), "starts like a TIFF, but its header"),
     ]
 
 
@@ -455,8 +455,8 @@ def _not_pictures() -> list[Odd]:
         _bad("new.avif", lambda: b"\0\0\0\x20ftypavif\0\0\0\0", "is an AVIF image; expected JPEG"),
         _bad("phone.heic", lambda: b"\0\0\0\x24ftypheic\0\0\0\0", "is a HEIC image; expected JPEG"),
         _bad("film.jpg", lambda: b"\0\0\0\x18ftypisom\0\0\0\0", "is a video saved as .jpg"),
-        _bad("._x.jpg", lambda: b"\0\x05\x16\x07\0\2\0\0Mac OS X", "is macOS's notes about another file"),
-        _bad(".DS_Store", lambda: b"\0\0\0\1Bud1\0\0", "is macOS's notes about a folder"),
+        _bad("._x.jpg", lambda: b"\0\x05\x16\x07\0\2\0\0Mac OS X", "is macOS metadata about another file"),
+        _bad(".DS_Store", lambda: b"\0\0\0\1Bud1\0\0", "is macOS metadata about a folder"),
         _bad("Thumbs.db", lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is a Windows thumbnail cache"),
     ]
 
@@ -553,7 +553,7 @@ def _places() -> list[Odd]:
         Odd(
             "dangling.png",
             lambda path: path.symlink_to("nowhere.png"),
-            says="is a link to a file that is not there",
+            says="is a link to a file that does not exist",
         ),
         Odd("loop.png", lambda path: path.symlink_to(path.name), says="is a link that leads back to itself"),
         Odd("folder.png", lambda path: path.mkdir(), says="is a folder; expected an image"),

@@ -43,7 +43,8 @@ def speaker(kind: str) -> TextFolder:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.2)
-    return TextFolder(module, WORDS, sides=("de", "en"))
+    task = "language" if kind in ("gpt", "bert") else "translate"
+    return TextFolder(module, WORDS, sides=("de", "en"), task=task)
 
 
 def folder(kind: str, place: Path) -> Path:

@@ -94,7 +94,7 @@ def test_top_must_be_positive(folder, photo, top):
 
 def test_what_is_no_picture_is_told_in_words(folder, tmp_path):
     model = saccade.load(folder)
-    with pytest.raises(DataError, match="there is no file"):
+    with pytest.raises(DataError, match="does not exist; expected an image"):
         model.predict(tmp_path / "none.png")
     with pytest.raises(DataError, match="expected uint8 RGB of shape"):
         model.predict(np.zeros((4, 4)))
@@ -164,7 +164,7 @@ def test_saving_never_overwrites(folder, tmp_path):
         small().save(tmp_path / "file" / "below")
     with pytest.raises(UsageError, match="layout is 'onnx', which is not known"):
         small().save(tmp_path / "onnx", "onnx")
-    with pytest.raises(UsageError, match="would answer wrongly there"):
+    with pytest.raises(UsageError, match="would give wrong answers there"):
         small().save(tmp_path / "google", "google")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
@@ -207,7 +207,7 @@ def test_load_refuses_a_device_that_is_not_there(folder):
 
 @pytest.mark.parametrize("name", ["", "no/such/model", "x.safetensors", "a\0b", "x" * 9999, "missing.pth"])
 def test_a_model_that_is_not_there_is_told_in_words(name):
-    with pytest.raises(ModelError, match=r"there is no model at|cannot be a model"):
+    with pytest.raises(ModelError, match=r"no model found at|cannot be a model"):
         saccade.load(name)
 
 

@@ -35,7 +35,7 @@ from saccade.weights.layouts import hf_text
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(path.relative_to(ROOT) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 PAGES = [path.relative_to("docs") for path in DOCUMENTS if path.parts[0] == "docs"]
-COMMANDS = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(app.build_app()).commands  # type: ignore[attr-defined]
 VERBS = sorted(COMMANDS)
 MODELS = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 COLUMNS = ("name", "image", "patch", "layers", "width", "hidden", "heads", "tokens", "params", "macs")

@@ -1,10 +1,11 @@
 """Frozen dataclasses as JSON, and changed by name."""
 
+import re
 from dataclasses import dataclass, field
 
 import pytest
 
-from saccade.values import change, from_json, to_json
+from saccade.values import change, from_json, one_of, to_json, validate, within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +21,32 @@ class Outer:
     word: str = "a"
     size: tuple[int, int] = (2, 3)
     optim: Inner = field(default_factory=Inner)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    sides: tuple[int, ...] = within(1, 9)
+    lr: float = within(0, 1, default=0.5)
+    kind: str = one_of("grey", "green", default="grey", name="colour")
+    free: int = -1
+
+    def __post_init__(self):
+        validate(self, "look.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"lr": 2.0}, "look.lr is 2.0; expected a number from 0 to 1"),
+        ({"lr": float("nan")}, "look.lr is nan; expected a number from 0 to 1"),
+        ({"sides": (3, 10)}, "look.sides is 10; expected a number from 1 to 9"),
+        ({"kind": "gren"}, "look.colour is 'gren', which is not known; did you mean 'green'?"),
+    ],
+)
+def test_a_field_is_held_to_what_it_declares(changes, words):
+    assert Checked(sides=(1, 9), free=-5).lr == 0.5
+    with pytest.raises(ValueError, match=re.escape(words)):
+        Checked(**{"sides": (), **changes})
 
 
 def test_a_value_survives_json():

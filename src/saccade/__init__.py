@@ -4,25 +4,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from saccade.api.load import create as create
+    from saccade.api.load import load as load
     from saccade.api.models import Model as Model
-    from saccade.api.models import create as create
-    from saccade.api.models import load as load
     from saccade.api.text_models import TextModel as TextModel
     from saccade.api.train import train as train
     from saccade.data.image.preprocess import Preprocess as Preprocess
     from saccade.errors import SaccadeError as SaccadeError
-    from saccade.types import Prediction as Prediction
+    from saccade.vision.model import Prediction as Prediction
 
 __version__ = "0.1.0.dev0"
 
 _PLACES = {
     "Model": "saccade.api.models",
-    "Prediction": "saccade.types",
+    "Prediction": "saccade.vision.model",
     "Preprocess": "saccade.data.image.preprocess",
     "SaccadeError": "saccade.errors",
     "TextModel": "saccade.api.text_models",
-    "create": "saccade.api.models",
-    "load": "saccade.api.models",
+    "create": "saccade.api.load",
+    "load": "saccade.api.load",
     "train": "saccade.api.train",
 }
 __all__ = sorted(_PLACES)

@@ -1,7 +1,7 @@
 """Errors that the user can fix: what was found, what was expected, what to do; each has its exit code."""
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 
@@ -69,12 +69,25 @@ def not_finite(what: str = "the model") -> NotFiniteError:
     )
 
 
+def did_you_mean(
+    word: str,
+    known: Iterable[str],
+    otherwise: str = "",
+    *,
+    most: int = 1,
+    show: Callable[[str], str] = repr,
+    lead: str = "; ",
+) -> str:
+    """Return "; did you mean 'x'?" with the known words nearest to a word; `otherwise` if none is near."""
+    near = get_close_matches(str(word), list(known), n=most)
+    return f"{lead}did you mean {' or '.join(map(show, near))}?" if near else otherwise
+
+
 def check_word(what: str, found: str, known: Iterable[str]) -> None:
     """Refuse a word that is not one of the known ones, and name the nearest."""
     known = list(known)
     if found not in known:
-        near = get_close_matches(str(found), known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(found, known)
         raise UsageError(f"{what} is {found!r}, which is not known{hint} (known: {', '.join(known)})")
 
 

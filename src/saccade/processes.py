@@ -63,7 +63,7 @@ class Team:
             return torch.device("cpu")
         return torch.device(found.type, self.local) if self.size > 1 else torch.device(found.type)
 
-    def share(self, module: nn.Module) -> None:
+    def shard(self, module: nn.Module) -> None:
         """Shard every tensor over the processes, block by block (FSDP2)."""
         if self.sharded:
             from torch.distributed.fsdp import fully_shard
@@ -81,7 +81,7 @@ class Team:
             module, device_ids=None if device.type == "cpu" else [device.index]
         )
 
-    def quiet(self, module: nn.Module, wanted: bool) -> AbstractContextManager[object]:
+    def no_sync(self, module: nn.Module, wanted: bool) -> AbstractContextManager[object]:
         """Accumulate gradients without synchronising, for all but the last batch of a step."""
         if self.size == 1 or not wanted:
             return nullcontext()
@@ -106,7 +106,7 @@ class Team:
         """Return whether the flag is set in any process."""
         return self.sum([float(flag)])[0] > 0 if self.size > 1 else flag
 
-    def told(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Broadcast the value of the leading process."""
         if self.size == 1:
             return value
@@ -114,7 +114,7 @@ class Team:
         dist.broadcast_object_list(box, src=0, device=_meeting())
         return box[0]
 
-    def gathered(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         """Gather the values of all processes."""
         if self.size == 1:
             return [value]
@@ -199,14 +199,14 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def put(target: Tensor, source: Tensor) -> None:
+def copy_into(target: Tensor, source: Tensor) -> None:
     """Copy a full tensor into one that may be sharded."""
     if isinstance(target, DTensor):
         source = distribute_tensor(source.to(target.device), target.device_mesh, target.placements)
     target.copy_(source)
 
 
-def like(parameter: Tensor, value: Tensor) -> Tensor:
+def matching(parameter: Tensor, value: Tensor) -> Tensor:
     """Copy a value to the parameter's device, sharded like it unless it is a single number."""
     value = value.clone().to(parameter.device)
     if isinstance(parameter, DTensor) and value.shape == parameter.shape:

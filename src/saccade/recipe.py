@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from saccade.errors import UsageError, check_number, check_word
-from saccade.values import change
+from saccade.errors import UsageError, check_word
+from saccade.values import change, one_of, validate, within
 
 T = TypeVar("T")
 TRACKERS = ("tensorboard", "wandb", "mlflow")
@@ -17,54 +17,41 @@ TRACKERS = ("tensorboard", "wandb", "mlflow")
 class Optim:
     """The optimiser's settings."""
 
-    lr: float = 1e-3
-    decay: float = 0.05
-    beta2: float = 0.999
-    clip: float = 1.0
-    layer_decay: float = 1.0
+    lr: float = within(1e-9, 100, default=1e-3)
+    decay: float = within(0, 100, default=0.05)
+    beta2: float = within(0, 0.999999, default=0.999)
+    clip: float = within(0, 1e9, default=1.0)
+    layer_decay: float = within(0.01, 1, default=1.0)
     """Each layer's learning rate is this times that of the layer above it."""
-    ema: float = 0.0
+    ema: float = within(0, 0.999999, default=0.0)
     """Decay of a moving average of the weights, which is then evaluated and saved; 0 means none."""
 
     def __post_init__(self) -> None:
-        check_number("optim.lr", self.lr, 1e-9, 100)
-        check_number("optim.decay", self.decay, 0, 100)
-        check_number("optim.clip", self.clip, 0, 1e9)
-        for name in ("beta2", "ema"):
-            check_number(f"optim.{name}", getattr(self, name), 0, 0.999999)
-        check_number("optim.layer_decay", self.layer_decay, 0.01, 1)
+        validate(self, "optim.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
     """How long to train, and how often to evaluate and save."""
 
-    epochs: int = 30
-    batch: int = 64
-    accumulate: int = 1
-    warmup: float = 0.1
+    epochs: int = within(1, 10**6, default=30)
+    batch: int = within(1, 10**6, default=64)
+    accumulate: int = within(1, 10**6, default=1)
+    warmup: float = within(0, 0.9, default=0.1)
     """The share of all steps over which the learning rate rises."""
-    patience: int = 0
+    patience: int = within(0, 10**6, default=0)
     """Stop after this many epochs without a better score; 0 means never."""
-    save: float = 60.0
+    save: float = within(0, 10**6, default=60.0)
     """Seconds between checkpoints, and the most that a crash can cost."""
-    minutes: float = 0.0
+    minutes: float = within(0, 10**6, default=0.0)
     """Train for this many minutes instead of a number of epochs; 0 means by epochs."""
-    steps: int = 0
+    steps: int = within(0, 10**9, default=0)
     """Train for this many steps instead of a number of epochs; 0 means by epochs."""
-    score: int = 0
+    score: int = within(0, 10**9, default=0)
     """Steps between two evaluations on the validation split; 0 means an epoch."""
 
     def __post_init__(self) -> None:
-        check_number("budget.epochs", self.epochs, 1, 10**6)
-        check_number("budget.batch", self.batch, 1, 10**6)
-        check_number("budget.accumulate", self.accumulate, 1, 10**6)
-        check_number("budget.warmup", self.warmup, 0, 0.9)
-        check_number("budget.patience", self.patience, 0, 10**6)
-        check_number("budget.save", self.save, 0, 10**6)
-        check_number("budget.minutes", self.minutes, 0, 10**6)
-        check_number("budget.steps", self.steps, 0, 10**9)
-        check_number("budget.score", self.score, 0, 10**9)
+        validate(self, "budget.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,34 +60,28 @@ class Recipe:
 
     model: str = "vit_ti16"
     """A name (`saccade models`), or a model to start from."""
-    dropout: float = 0.0
+    dropout: float = within(0, 0.99, default=0.0)
     optim: Optim = field(default_factory=Optim)
     budget: Budget = field(default_factory=Budget)
-    seed: int = 0
-    val: float = 0.2
+    seed: int = within(0, 2**31, default=0)
+    val: float = within(0.01, 0.9, default=0.2)
     """The share of the data to validate on, if it has no validation split of its own."""
-    bad: float = 0.01
+    bad: float = within(0, 0.99, default=0.01)
     """The share of unreadable images, or of incomplete sentence pairs, that is tolerated."""
-    workers: int = 1
-    precision: str = "fp32"
+    workers: int = within(0, 256, default=1)
+    precision: str = one_of("fp32", "bf16", "fp16", default="fp32")
     device: str = "auto"
     """auto: the accelerator if there is one, else the CPU."""
     compile: bool = False
     """Compile the model with torch.compile first; this takes a minute or more."""
-    parallel: str = "ddp"
+    parallel: str = one_of("ddp", "fsdp", default="ddp")
     """With several processes: ddp keeps the whole model in each, fsdp a shard."""
     track: str = ""
     """Where the metrics go besides the run folder: tensorboard, wandb, mlflow, or several with commas."""
 
     def __post_init__(self) -> None:
-        check_word("parallel", self.parallel, ("ddp", "fsdp"))
+        validate(self)
         trackers(self.track)
-        check_word("precision", self.precision, ("fp32", "bf16", "fp16"))
-        for name in ("dropout", "bad"):
-            check_number(name, getattr(self, name), 0, 0.99)
-        check_number("val", self.val, 0.01, 0.9)
-        check_number("workers", self.workers, 0, 256)
-        check_number("seed", self.seed, 0, 2**31)
 
 
 def trackers(track: str) -> list[str]:

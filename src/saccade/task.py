@@ -1,15 +1,19 @@
-"""The contract of a task: `Task`, what users ask of a model, and `Job`, a model and its data, ready to train.
+"""The contract of a task: `Task`, `Job` and `StreamModel`.
 
-A task is one folder under saccade/tasks and one line in its table. `saccade.train`, the commands and the
-report know nothing else of it. torch is imported for type checkers only, so that a task loads without it.
+`Task` is what users ask of a model, `Job` a model and its data, ready to train, and `StreamModel` weights or
+a graph, ready to answer. A task is one folder under saccade/tasks and one line in its table: the commands,
+the run and the report know nothing else about it. torch is imported for type checkers only, so that a task
+loads without it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from saccade.engine.stream import BATCH, StreamModel, stream
+from saccade.errors import UsageError
 from saccade.wording import Metric as Metric
 
 if TYPE_CHECKING:
@@ -39,13 +43,6 @@ class Evaluation:
     """One row per example with its answer, for predictions.csv."""
 
 
-class Target(NamedTuple):
-    """What an explanation is for: a number that the outputs of a model give."""
-
-    name: str
-    score: Callable[..., Any]
-
-
 class Task(ABC):
     """What users ask of a model. Stateless; torch is imported inside the methods."""
 
@@ -63,12 +60,18 @@ class Task(ABC):
     """The metric that selects the best epoch and sums up a run."""
     fold_metrics: ClassVar[dict[str, Metric]]
     """What cross-validation reports of each fold."""
+    fields: ClassVar[tuple[str, ...]] = ()
+    """The columns of an answer in CSV: keys of what `rows` returns."""
+    columns: ClassVar[tuple[str, ...]] = ()
+    """The columns of the table that `predict` prints; `fields` if it is empty."""
+    kinds: ClassVar[frozenset[str]] = frozenset()
+    """The kinds of text models that it has, as model.json names them; empty for a task on images."""
     loss_note: ClassVar[str] = ""
     """What a reader of the loss curve should know."""
     outputs: ClassVar[dict[str, float]] = {}
     """The outputs of an exported graph, each with its tolerance; empty if the task cannot be exported."""
     abilities: ClassVar[frozenset[str]] = frozenset()
-    """Beyond train, evaluate and predict: folds, probe, prune, compare, embed, explain, export."""
+    """Beyond train and evaluate: folds, probe, prune, embed, explain."""
 
     @property
     @abstractmethod
@@ -92,16 +95,59 @@ class Task(ABC):
         """Return a model and its data, ready to train; `resume` is the folder of the run to continue."""
 
     @abstractmethod
-    def load(self, source: "Path | Identified", engine: str = "torch") -> Any:
-        """Load a model folder or an exported graph."""
+    def load(
+        self, source: "Path | Identified", engine: str = "", images: int | float = float("inf"), top: int = 5
+    ) -> Any:
+        """Load a model folder or an exported graph, ready to answer.
+
+        Args:
+            engine: Empty is torch, and the fastest for an exported graph.
+            images: How many will be asked about, which decides what is worth loading.
+            top: How many alternatives an answer names, if the task has alternatives.
+        """
 
     @abstractmethod
     def evaluate(self, model: Any, examples: Any, split: str) -> Evaluation:
-        """Evaluate a model on one split."""
+        """Evaluate what `load` returned on one split."""
 
-    def open_for(self, model: Any, data: str, format: str = "auto") -> Any:
+    def reads(self, found: "Identified") -> bool:
+        """Return whether a model whose folder names no task belongs to this one."""
+        return found.kind in self.kinds
+
+    def open_for(self, found: "Identified", data: str, format: str = "auto") -> Any:
         """Open a dataset to evaluate a model on."""
         return self.open(data, self.recipe(), format)
+
+    def align(self, model: Any, examples: Any, name: str = "the model", data: str = "the dataset") -> Any:
+        """Return the examples with their targets as the model counts them; refuse targets it cannot know."""
+        return examples
+
+    def wrap(self, loaded: Any, top: int = 5, network: Any = None) -> StreamModel[Any]:
+        """Return loaded weights, or another `network` in their place, ready to answer."""
+        raise UsageError(f"a model for the task {self.name} answers one text at a time; use its own command")
+
+    def probe(self, data: str, model: str, out: Path | None, changes: Sequence[str], format: str) -> Path:
+        """Fit a linear head on frozen features; return the run folder."""
+        raise UsageError(f"a linear probe does not work with the task {self.name}; leave out --probe")
+
+    def predict(
+        self, model: StreamModel[Any], sources: Iterable[Any], batch: int = BATCH
+    ) -> Generator[Any, None, None]:
+        """Yield an answer to each source, in order; one that cannot be read gives its error instead."""
+        return stream(model, sources, batch)
+
+    def rows(self, answer: Any) -> list[dict[str, Any]]:
+        """Return an answer as plain values: a row per alternative or object."""
+        return [{name: getattr(answer, name) for name in self.fields}]
+
+    def to_json(self, answer: Any) -> dict[str, Any]:
+        """Return an answer as `predict --json` prints it, without the name of its image."""
+        (row,) = self.rows(answer)
+        return row
+
+    def table(self, answer: Any) -> list[dict[str, str]]:
+        """Return the lines that `predict` prints for an answer: texts by column."""
+        return [{name: _cell(row[name]) for name in self.fields} for row in self.rows(answer)]
 
     def merit(self, scores: dict[str, float]) -> float:
         """Return what selects the best epoch: never below 0, and higher is better."""
@@ -166,9 +212,9 @@ class Task(ABC):
         """Yield this task's sections of report.html."""
         return iter(())
 
-    def targets(self, answer: Any) -> list[Target]:
-        """Return what `explain` can be asked about, of an answer."""
-        return []
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def ignore_unreadable(split: str, numbers: Iterable[int]) -> None:

@@ -1,10 +1,11 @@
 """Convert frozen dataclasses of numbers and strings to and from JSON, and change their fields by name."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass, replace
-from difflib import get_close_matches
+from dataclasses import MISSING, asdict, field, fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
+
+from saccade.errors import check_number, check_word, did_you_mean
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ def from_json(kind: type[T], found: Any) -> T:
     """Read a `kind` that `to_json` wrote; a wrong name or type is a ValueError."""
     if not isinstance(found, Mapping):
         raise ValueError(f"found {found!r}; expected the fields of {kind.__name__}")
-    known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
+    known = {each.name: each.type for each in fields(kind)}  # type: ignore[arg-type]
     for name in found:
         check_field(kind, name)
     return kind(**{name: _value(name, known[name], value) for name, value in found.items()})
@@ -26,11 +27,35 @@ def from_json(kind: type[T], found: Any) -> T:
 
 def check_field(kind: type, name: str) -> None:
     """Refuse a name that is not a field of `kind`, and suggest the nearest."""
-    known = [field.name for field in fields(kind)]
+    known = [each.name for each in fields(kind)]
     if name not in known:
-        near = get_close_matches(str(name), known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f" (it has {', '.join(known)})"
+        hint = did_you_mean(name, known, f" (it has {', '.join(known)})")
         raise ValueError(f"{kind.__name__} has no field {name!r}{hint}")
+
+
+def within(low: int | float, high: int | float, *, default: Any = MISSING, name: str = "") -> Any:
+    """Declare the smallest and the largest number of a dataclass field, or of each item if it is a tuple.
+
+    Args:
+        name: What messages call the field, if not by its name.
+    """
+    return field(default=default, metadata={"range": (low, high), "name": name})
+
+
+def one_of(*known: str, default: Any = MISSING, name: str = "") -> Any:
+    """Declare the words that a dataclass field may be; `name` as for `within`."""
+    return field(default=default, metadata={"words": known, "name": name})
+
+
+def validate(value: Any, prefix: str = "") -> None:
+    """Refuse a dataclass with a field that is not as `within` or `one_of` declares it."""
+    for each in fields(value):
+        what, found = prefix + (each.metadata.get("name") or each.name), getattr(value, each.name)
+        if "words" in each.metadata:
+            check_word(what, found, each.metadata["words"])
+        elif "range" in each.metadata:
+            for number in found if isinstance(found, tuple) else (found,):
+                check_number(what, number, *each.metadata["range"])
 
 
 def change(value: T, name: str, text: str) -> T:
@@ -41,9 +66,9 @@ def change(value: T, name: str, text: str) -> T:
     if rest and not is_dataclass(now):
         raise ValueError(f"{first} of {type(value).__name__} is {now!r} and has no field {rest!r}")
     if is_dataclass(now) and not rest:
-        inner = ", ".join(f"{first}.{field.name}" for field in fields(now))
+        inner = ", ".join(f"{first}.{each.name}" for each in fields(now))
         raise ValueError(f"{first} is a group of fields; set one of {inner}")
-    wanted = next(field.type for field in fields(value) if field.name == first)  # type: ignore[arg-type]
+    wanted = next(each.type for each in fields(value) if each.name == first)  # type: ignore[arg-type]
     return replace(value, **{first: change(now, rest, text) if rest else _parse(first, wanted, now, text)})  # type: ignore[type-var]
 
 

@@ -1,4 +1,4 @@
-"""Numbers in words, the same in every report: shares, durations, dates, and which way a curve goes."""
+"""Numbers and names in words, the same everywhere: shares, durations, dates, and untrusted names."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,6 +6,33 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 MISSING = "–"
+
+
+def printable(text: object, limit: int = 200) -> str:
+    """Return untrusted text as one short printable line: no newline or terminal escape survives."""
+    line = str(text)
+    if len(line) > limit:
+        line = line[: limit - 3] + "..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def one_line(text: object, limit: int = 200) -> str:
+    """Return the same with each run of white space as one space."""
+    return printable(" ".join(str(text).split()), limit)
+
+
+def show_name(name: object, limit: int = 100_000) -> str:
+    """Return a name or a path, in quotes if it could fool a reader; keep both ends of a long one."""
+    text = str(name)[:100_000]
+    text = text if text and text.isprintable() else ascii(text)
+    return text if len(text) <= limit else f"{text[: limit // 2]}...{text[3 - limit // 2 :]}"
+
+
+def some(names: Sequence[str], most: int = 5, limit: int = 400) -> str:
+    """Return the first few names and how many more there are; shorten all of them above the limit."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    whole = ", ".join(show_name(name, limit) for name in names[:most])
+    return (whole if len(whole) <= limit else ", ".join(show_name(name, 70) for name in names[:most])) + more
 
 
 def percent(share: float | None, digits: int = 1) -> str:

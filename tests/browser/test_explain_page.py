@@ -74,7 +74,7 @@ def test_a_click_on_a_patch_shows_where_it_looks(tab, vit):
     step = float(made.attention.scale.max())
     agree(tab.run(ROWS.format("gaze")), attention[-1].mean(0)[0], step)
     tab.click("#gaze-stage .cell", 6)
-    assert "the patch in row 2, column 3 looks most at" in tab.run(TEXT.format("gaze-told"))
+    assert "the patch in row 2, column 3 looks most at" in tab.run(TEXT.format("gaze-summary"))
     agree(tab.run(ROWS.format("gaze")), attention[-1].mean(0)[7], step)
     assert tab.run("document.querySelectorAll('#gaze-stage [aria-selected=true]').length") == 1
     tab.click("#fronts button")
@@ -117,7 +117,7 @@ def test_method_and_class_pickers_show_the_maps_of_the_api(tab, vit):
                 f"Heat map of {method} for"
             )
     tab.click("input[name=method]", ways.index("occlusion"))
-    assert "its map was made for this class only" in tab.run(TEXT.format("map-told"))
+    assert "its map was made for this class only" in tab.run(TEXT.format("map-summary"))
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])

@@ -32,7 +32,7 @@ def text(page, selector):
 
 
 def test_the_map_is_drawn_and_asks_for_nothing(page):
-    page.wait("document.getElementById('map-state').textContent.startsWith('22 of 22 pictures')")
+    page.wait("document.getElementById('map-state').textContent.startsWith('22 of 22 images')")
     drawn = page.run(
         "(() => { const c = document.getElementById('map-canvas'); const p = c.getContext('2d')"
         ".getImageData(0, 0, c.width, c.height).data; let n = 0;"

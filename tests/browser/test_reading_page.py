@@ -31,7 +31,7 @@ def test_a_word_shows_where_it_looks_and_a_head_can_be_chosen(page):
     assert np.allclose(page.run(SHARES), LOOK.mean()[2], atol=0.004)
     assert page.run("document.querySelectorAll('#alignment-rows button')[2].ariaPressed") == "true"
     best = LOOK.columns[int(LOOK.mean()[2].argmax())]
-    told = page.run("document.getElementById('alignment-told').textContent")
+    told = page.run("document.getElementById('alignment-summary').textContent")
     assert told.startswith(f"{LOOK.rows[2]}: {best} ")
     page.run(
         "for (const [id, value] of [['alignment-layer', 1], ['alignment-head', 2]]) {"

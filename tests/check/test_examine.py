@@ -86,7 +86,7 @@ def test_files_that_vanish_after_the_listing_are_named_and_counted(tmp_path):
     (tmp_path / "a" / "1.png").unlink()
     [lost] = examine(found).unreadable
     assert lost.place.name == "a/1.png"
-    assert "there is no file" in lost.reason
+    assert "does not exist" in lost.reason
 
 
 @pytest.mark.parametrize("full", [False, True])

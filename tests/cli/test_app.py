@@ -67,7 +67,7 @@ def listed():
     """Every option and argument of every command, a line each."""
     import typer.main
 
-    group = typer.main.get_command(app.app)
+    group = typer.main.get_command(app.build_app())
     lines = [f"saccade {' '.join(param.opts)}" for param in group.params]
     for name, command in group.commands.items():
         lines += [f"saccade {name} {' '.join(param.opts)}" for param in command.params]
@@ -195,7 +195,7 @@ def test_debug_shows_the_traceback():
     command = [sys.executable, "-m", "saccade", "--debug", "predict", "/nowhere", "x.png"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "Traceback (most recent call last)" in done.stderr
-    assert "ModelError: there is no model at '/nowhere'" in done.stderr
+    assert "ModelError: no model found at '/nowhere'" in done.stderr
     assert done.returncode == 1
 
 
@@ -207,4 +207,4 @@ def test_the_error_is_red_only_on_a_terminal_that_allows_colour(quiet, start):
     command = [sys.executable, "-c", f"import pty, sys; pty.spawn({words})"]
     env = {**os.environ, **quiet}
     done = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL, env=env)
-    assert done.stdout.lstrip(b"^D\x08").startswith(start + b"there is no model")
+    assert done.stdout.lstrip(b"^D\x08").startswith(start + b"no model found")

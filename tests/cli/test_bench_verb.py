@@ -97,7 +97,7 @@ def test_pictures_that_cannot_be_read_cost_no_measurement(place, monkeypatch, tm
         path.write_bytes(b"\x89PNG nothing")
     done = run(*words, "--data", "some")
     assert (done.code, done.out) == (3, "")
-    assert done.err == "error: none of 70 images of some can be read; expected one or more\n"
+    assert done.err == "error: none of the 70 images of some can be read; expected one or more\n"
 
 
 FAILING = """
@@ -141,15 +141,15 @@ def test_an_engine_that_fails_at_its_first_batch_is_left_out(place, monkeypatch,
 
 
 REFUSALS = [
-    (["cat_b16"], 4, "there is no model at 'cat_b16'"),
-    (["dense", "--batch", "a"], 2, "--batch is 'a'; expected whole numbers with commas"),
+    (["cat_b16"], 4, "no model found at 'cat_b16'"),
+    (["dense", "--batch", "a"], 2, "--batch is 'a'; expected comma-separated whole numbers"),
     (["dense", "--batch", "0"], 2, "--batch is 0"),
     (["dense", "--engine", "openvno"], 2, "did you mean 'openvino'?"),
     (["dense", "--out", "x.png"], 2, "needs --data"),
     (["dense", "--data", "pictures", "--out", "x.txt"], 2, "--out is a .png"),
-    (["dense", "--data", "pictures", "--out", "no/x.png"], 2, "there is no folder no; make it"),
-    (["dense", "--data", "others"], 3, "have 2 classes that"),
-    (["nowhere"], 4, "there is no model at 'nowhere'"),
+    (["dense", "--data", "pictures", "--out", "no/x.png"], 2, "there is no folder no; create it"),
+    (["dense", "--data", "others"], 3, "has 2 classes that the model does not know"),
+    (["nowhere"], 4, "no model found at 'nowhere'"),
 ]
 
 

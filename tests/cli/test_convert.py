@@ -11,7 +11,7 @@ from PIL import Image
 from terminal import NAMES, run, small
 from torch.testing import assert_close
 
-from saccade.api.models import load
+from saccade.api.load import load
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
 from saccade.weights.formats.tensors import read_tensors
@@ -68,7 +68,7 @@ def test_a_layout_whose_readers_would_compute_otherwise_is_refused_and_leaves_no
     small(block=style).save(tmp_path / "first")
     done = run("convert", tmp_path / "first", "--out", tmp_path / "deep" / "last", "--to", to)
     assert done.code == 2
-    assert "would answer wrongly there; write it as " in done.err
+    assert "would give wrong answers there; write it as " in done.err
     assert not (tmp_path / "deep" / "last").exists()
 
 

@@ -1,7 +1,7 @@
 import pytest
 from terminal import run
 
-from saccade.api.models import load
+from saccade.api.load import load
 
 
 def test_the_demo_goes_from_pictures_to_a_report_and_never_overwrites(tmp_path):
@@ -37,7 +37,7 @@ def test_the_demo_learns_the_digits(tmp_path):
         (["--epochs", "0"], "epochs is 0; expected a number from 1 to 10000"),
         (["--out", ""], "the folder to write is '.'; expected a folder with a name"),
         (["--out", "/"], "the folder to write is '/'; expected a folder with a name"),
-        (["--out", "/dev/null/x"], "/dev/null/x cannot be made (Not a directory); choose another folder"),
+        (["--out", "/dev/null/x"], "/dev/null/x cannot be created (Not a directory); choose another folder"),
     ],
 )
 def test_a_demo_that_cannot_be_saved_is_refused_before_it_trains(words, told):

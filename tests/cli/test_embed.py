@@ -10,7 +10,7 @@ from terminal import picture, run, small
 from trees import picture as noise
 from trees import state, tree
 
-from saccade.api.models import load
+from saccade.api.load import load
 from saccade.api.train import train
 
 FILES = {"features.safetensors", "map.html", "map.json", "map.png", "pictures.csv", "report.json"}

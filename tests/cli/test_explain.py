@@ -205,7 +205,7 @@ def test_a_cnn_is_explained_by_gradcam_and_has_a_page_without_attention(cnn, pho
         (["--masks", "x"], "--masks was given without --all"),
         (["--all", "--quick"], "--quick and --all were both given"),
         (["--all", "--masks", "nowhere"], "there is no folder of masks at 'nowhere'"),
-        (["--html", "nowhere/why.html"], "there is no folder nowhere"),
+        (["--html", "nowhere/why.html"], "the folder nowhere does not exist"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_exit_code_two(model, photo, words, told):

@@ -16,6 +16,8 @@ from trees import tree
 from saccade.api.export import default_folder
 from saccade.data.image.preprocess import Preprocess
 from saccade.errors import DataError
+from saccade.tasks import find_task
+from saccade.weights.identify import Identified
 from saccade.weights.known_answer import picture
 from saccade.weights.save import save_folder
 
@@ -139,15 +141,21 @@ def test_int8_is_checked_on_pictures_that_it_was_not_calibrated_on(tmp_path):
 
     tree(tmp_path / "one", {"cat": 20, "dog": 20})
     for most, calibrated, checked in ((128, 30, 10), (8, 8, 8)):
-        learnt, held = choose_images(str(tmp_path / "one"), "auto", most, True)
+        learnt, held = choose_images(
+            find_task(), Identified(Path(), {}), str(tmp_path / "one"), "auto", most, True
+        )
         assert (len(learnt), len(held)) == (calibrated, checked)
         assert not names(learnt) & names(held)
         assert set(learnt.labels) == set(held.labels) == {0, 1}
     tree(tmp_path / "three", {"train/cat": 5, "train/dog": 5, "val/cat": 3, "val/dog": 3, "test/cat": 2})
-    learnt, held = choose_images(str(tmp_path / "three"), "auto", 128, True)
+    learnt, held = choose_images(
+        find_task(), Identified(Path(), {}), str(tmp_path / "three"), "auto", 128, True
+    )
     assert (len(learnt), len(held)) == (10, 2)
     tree(tmp_path / "few", {"cat": 3, "dog": 3})
-    learnt, held = choose_images(str(tmp_path / "few"), "auto", 128, True)
+    learnt, held = choose_images(
+        find_task(), Identified(Path(), {}), str(tmp_path / "few"), "auto", 128, True
+    )
     assert learnt is held
     assert len(held) == 6
 
@@ -158,7 +166,7 @@ def test_a_picture_that_cannot_be_read_is_left_out(tmp_path, capsys):
     tree(tmp_path / "data", {"cat": 3, "dog": 3})
     (bad,) = (tmp_path / "data" / "cat").glob("*1*")
     bad.write_bytes(bad.read_bytes()[:100])
-    _, held = choose_images(str(tmp_path / "data"), "auto", 128, False)
+    _, held = choose_images(find_task(), Identified(Path(), {}), str(tmp_path / "data"), "auto", 128, False)
     assert len(held) == 5
     samples = make_samples(held, ["dog", "cat"])
     assert samples.labels == [1, 1, 0, 0, 0]
@@ -168,8 +176,8 @@ def test_a_picture_that_cannot_be_read_is_left_out(tmp_path, capsys):
     assert bad.name in told
     for path in (tmp_path / "data").rglob("*.*"):
         path.write_bytes(b"\x89PNG nothing")
-    with pytest.raises(DataError, match="none of 6 images can be read; expected one or more"):
-        choose_images(str(tmp_path / "data"), "auto", 128, True)
+    with pytest.raises(DataError, match="none of the 6 images can be read; expected one or more"):
+        choose_images(find_task(), Identified(Path(), {}), str(tmp_path / "data"), "auto", 128, True)
 
 
 def test_a_graph_without_a_place_lies_beside_its_model_or_here(tmp_path, monkeypatch):
@@ -206,7 +214,7 @@ def test_a_place_where_no_folder_can_be_made_is_one_sentence(place, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     done = run("export", place / "run", tmp_path / "file" / "out")
     assert done.code == 2
-    assert "file/out cannot be made (" in done.err
+    assert "file/out cannot be created (" in done.err
     assert "choose another folder" in done.err
 
 

@@ -106,8 +106,8 @@ WORDS = {
     "pictures --set image=9 --model vit_xs2_8": "9",
     "pictures --set image=99999": "image is 99999",
     "pictures --out photo.png": "photo.png is a file; expected a folder",
-    "pictures --out photo.png/run": "cannot be made",
-    "pictures --out /proc/run": "cannot be made",
+    "pictures --out photo.png/run": "cannot be created",
+    "pictures --out /proc/run": "cannot be created",
     "pictures --set teacher=model --model vit_xs2_12": "does not have the 2 classes of the data",
     "pictures --set track=tensorbord": "did you mean 'tensorboard'?",
     "hf:pets": "is not a name on the hub; names look like uoft-cs/cifar10",
@@ -126,7 +126,7 @@ DATA = {
     "https://example.org/pets": "is a web address",
     "pictures/cat": "6 images directly in",
     "/dev/null": "is neither a folder nor a file",
-    "pictures --format manifest": "pictures holds no manifest",
+    "pictures --format manifest": "pictures has no manifest",
     "pictures --format parquet": "parquet",
     "pictures --format shards": "tar",
     "'*.tar'": "tar",
@@ -195,8 +195,8 @@ LINES = "path,label\npictures/cat/0.png,cat\npictures/dog/0.png,dog\n"
 MANIFESTS = {
     "no such column": ("file,kind\na.png,cat\n", "has the columns file, kind"),
     "nothing": ("", "has the columns nothing"),
-    "only a head": ("path,label\n", "names no image at all"),
-    "no file": ("path,label\nx.png,cat\ny.png,dog\n", "not one of the 2 files of data.csv is there"),
+    "only a head": ("path,label\n", "lists no images"),
+    "no file": ("path,label\nx.png,cat\ny.png,dog\n", "none of the 2 files in data.csv exists"),
     "no label": (LINES + "photo.png,\n", "line 4 of data.csv has no label"),
     "too many cells": (LINES + "photo.png,cat,1\n", "line 4 of data.csv has 3 columns"),
     "two labels": (LINES + "pictures/cat/0.png,dog\n", "twice, as 'cat' (line 2) and as 'dog' (line 4)"),
@@ -241,7 +241,7 @@ def test_shards_and_parquet_that_cannot_be_used(mine):
 
 SOURCES = {
     empty: "data is empty",
-    empty_classes: "data holds 2 folders and not one image",
+    empty_classes: "data holds 2 folders but no image",
     one_class: "data has only one class, cat",
     one_picture: "data has only one class, cat",
     one_of_each: "every class has a single image",
@@ -318,11 +318,11 @@ def test_a_model_that_cannot_be_begun_from(mine, spoil):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--model vit_b_16", "there is no model at 'vit_b_16'"),
+        ("--model vit_b_16", "no model found at 'vit_b_16'"),
         ("--model ./nowhere/model", "nowhere/model"),
         ("--model photo.png", "photo.png"),
         ("--model pictures", "pictures"),
-        ("--model vit_xs2_12 --set teacher=nowhere", "there is no model at 'nowhere'"),
+        ("--model vit_xs2_12 --set teacher=nowhere", "no model found at 'nowhere'"),
     ],
 )
 def test_a_model_that_is_not_there(mine, words, told):
@@ -404,9 +404,9 @@ RUNS = {
     no_data_file: "data.json",
     an_empty_data_file: "data.json",
     data_of_another_kind: "data.json",
-    no_checkpoint: "has no whole checkpoint to resume from; start a new run",
-    cut_checkpoints: "has no whole checkpoint to resume from; start a new run",
-    no_weights_to_begin_from: "there is no model at",
+    no_checkpoint: "has no complete checkpoint to resume from; start a new run",
+    cut_checkpoints: "has no complete checkpoint to resume from; start a new run",
+    no_weights_to_begin_from: "no model found at",
     a_forged_state: "state.json",
 }
 

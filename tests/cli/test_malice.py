@@ -319,7 +319,7 @@ def test_code_that_a_config_wants_run_is_ignored_and_that_is_said(good, key, com
     more = {"predict": [photo], "convert": ["--out", tmp_path / "out"], "doctor": []}[command]
     done = run(command, copy, *more)
     assert done.code == 0
-    assert f"note: {copy} names code of its own ({key}); it is ignored and never run\n" in done.err
+    assert f"note: {copy} refers to code of its own ({key}); it is ignored and never run\n" in done.err
     assert not canary.exists()
 
 

@@ -13,7 +13,7 @@ from time import sleep
 import pytest
 from terminal import picture, run, small
 
-from saccade.api.models import load
+from saccade.api.load import load
 
 
 def test_a_table_names_the_likeliest_classes_first(model, photo):
@@ -107,7 +107,7 @@ def test_an_unreadable_picture_does_not_stop_the_others(model, tmp_path):
 def test_a_missing_picture_is_told_in_words(model, tmp_path):
     done = run("predict", model, tmp_path / "none.png")
     assert done.code == 1
-    assert f"there is no file {tmp_path / 'none.png'}; expected an image; check the path" in done.err
+    assert f"{tmp_path / 'none.png'} does not exist; expected an image; check the path" in done.err
 
 
 def test_an_empty_folder_is_refused(model, tmp_path):
@@ -132,7 +132,7 @@ def test_a_missing_model_is_refused_in_one_sentence_and_without_the_hub(photo, n
     done = run("predict", name, photo)
     assert (done.code, done.out) == (4, "")
     assert len(done.err.splitlines()) == 1
-    assert "there is no model at" in done.err or "cannot be a model (File name too long)" in done.err
+    assert "no model found at" in done.err or "cannot be a model (File name too long)" in done.err
 
 
 def test_a_slip_in_a_local_name_suggests_the_right_one_and_asks_no_hub(model, photo, tmp_path, monkeypatch):
@@ -141,7 +141,7 @@ def test_a_slip_in_a_local_name_suggests_the_right_one_and_asks_no_hub(model, ph
     shutil.copytree(model, tmp_path / "runs" / "pets")
     done = run("predict", "runs/pest", photo)
     assert done.code == 4
-    assert "there is no model at 'runs/pest', did you mean 'runs/pets'?" in done.err
+    assert "no model found at 'runs/pest', did you mean 'runs/pets'?" in done.err
     assert run("predict", "runs/pets", photo).code == 0
 
 

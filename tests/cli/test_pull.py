@@ -7,7 +7,7 @@ import pytest
 from hub import Hub, isolate
 from terminal import NAMES, run, small
 
-from saccade.api.models import load
+from saccade.api.load import load
 
 
 def files(folder):
@@ -100,7 +100,7 @@ def test_a_gated_model_asks_for_a_token_and_takes_it(hub, monkeypatch):
     hub.gate("us/pets")
     done = run("pull", "us/pets")
     assert done.code == 4
-    assert "does not give us/pets to everyone (answer 401); it expects a token" in done.err
+    assert "restricts access to us/pets (answer 401); it expects a token" in done.err
     monkeypatch.setenv("HF_TOKEN", hub.token)
     assert run("pull", "us/pets").code == 0
 

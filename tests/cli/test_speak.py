@@ -164,7 +164,7 @@ def test_a_model_of_pictures_is_refused_by_the_commands_of_text(verb, model):
 def test_a_model_of_text_is_refused_by_the_commands_of_pictures(verb, models, photo):
     done = run(verb, models["gpt"], *(() if verb == "doctor" else (photo,)))
     assert (done.code, done.out, done.err.count("\n")) == (4, "", 1)
-    assert "is a text model (task language); expected an image model" in done.err
+    assert "is a text model; expected an image model" in done.err
 
 
 @pytest.mark.parametrize(

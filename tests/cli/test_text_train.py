@@ -93,14 +93,18 @@ REFUSALS = [
     (["book.txt", "--set", "words.size=200"], 2, "the text has only"),
     (["pairs.tsv"], 3, "if it holds sentence pairs, add --task translate"),
     (["pairs.tsv", "--task", "translation"], 2, "task is 'translation'"),
-    (["pairs.tsv", "--task", "translate", "--model", "gpt_mini"], 2, "gpt_mini is a model to language"),
+    (
+        ["pairs.tsv", "--task", "translate", "--model", "gpt_mini"],
+        2,
+        "gpt_mini is a gpt, which cannot be trained for the task translate",
+    ),
     (["book.txt", "--model", "seq2seq_gru", "--task", "language"], 2, "name a gpt or bert"),
     (["book.txt", "--folds", "3"], 2, "--folds does not work with the task language"),
     (["book.txt", "--probe"], 2, "--probe does not work with the task language"),
     (["pairs.tsv", "--task", "translate", "--set", "augment.flip=1"], 2, "TextRecipe has no field 'augment'"),
     (["nothing.txt"], 3, "there is no file or folder nothing.txt"),
     (["pairs.tsv", "--task", "translate", "--model", "transformer_smal"], 2, "did you mean 'transformer"),
-    (["pairs.tsv", "--task", "translate", "--model", "./nothing"], 4, "there is no model at"),
+    (["pairs.tsv", "--task", "translate", "--model", "./nothing"], 4, "no model found at"),
 ]
 
 

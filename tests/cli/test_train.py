@@ -59,13 +59,13 @@ REFUSALS = [
     (["train", "--resume", "x", "--model", "vit_ti16"], 2, "leave out the other options"),
     (["train", "--resume", "pictures"], 2, "is not a run folder"),
     (["train", "nowhere"], 3, "nowhere"),
-    (["train", "pictures", "--model", "vit_b_16"], 4, "there is no model at"),
+    (["train", "pictures", "--model", "vit_b_16"], 4, "no model found at"),
     (["train", "pictures", "--set", "lr=3"], 2, "ClassifyRecipe has no field 'lr'"),
     (["train", "pictures", "--set", "optim.lr=big"], 2, "cannot become 'big'"),
     (["train", "pictures", "--format", "folder"], 2, "folder"),
-    (["train", "pictures", "--model", "small", "--out", "/proc/run"], 2, "cannot be made"),
-    (["evaluate", "small", "pictures"], 4, "has no labels"),
-    (["evaluate", "parted-model", "pictures"], 4, "there is no model at"),
+    (["train", "pictures", "--model", "small", "--out", "/proc/run"], 2, "cannot be created"),
+    (["evaluate", "small", "pictures"], 4, "has no head"),
+    (["evaluate", "parted-model", "pictures"], 4, "no model found at"),
 ]
 
 

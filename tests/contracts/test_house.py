@@ -2,12 +2,27 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
+from trees import tree
+
+from saccade.tasks import TASKS
+
 SOURCE = Path(__file__).parents[2] / "src" / "saccade"
-MOST_IMPORTS = 28
-"""Modules of the package at the top of a file; the goal is 18."""
+MOST_IMPORTS = 18
+"""Modules of the package at the top of a file."""
+FEW_LINES = 60
+"""A file shorter than this has two importers or more, so that it is worth opening."""
+PLUGS = ("nn", "cli", "tasks")
+"""Rooms of one brick, one command or one task a file."""
+ALONE = {
+    "__main__.py": "`python -m saccade`",
+    "tokens/kinds.py": "the table of the kinds of models that model.json names",
+}
+"""Short files with fewer importers, and why."""
 PATH = ("models/vit.py", "nn/block.py", "nn/attention.py", "nn/position.py")
 
 
@@ -49,6 +64,28 @@ def test_files_have_one_idea_each():
     assert not long
 
 
+def imported_by(path):
+    """Yield the modules that a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_a_short_file_has_two_importers_or_more():
+    importers = Counter(module for path in SOURCE.rglob("*.py") for module in set(imported_by(path)))
+    lonely = set()
+    for path in SOURCE.rglob("*.py"):
+        place = path.relative_to(SOURCE)
+        if path.name == "__init__.py" or place.parts[0] in PLUGS:
+            continue
+        name = ".".join(("saccade", *place.with_suffix("").parts))
+        if len(path.read_text().splitlines()) < FEW_LINES and importers[name] < 2:
+            lonely.add(str(place))
+    assert lonely == set(ALONE)
+
+
 def test_at_most_16_files_are_on_a_level():
     rooms = Counter(path.parent for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
     assert not {str(room.relative_to(SOURCE)): count for room, count in rooms.items() if count > 16}
@@ -73,3 +110,36 @@ def test_a_file_imports_few_others_of_the_package():
                 modules.add(node.module)
         counts[str(path.relative_to(SOURCE))] = len(modules)
     assert not {name: count for name, count in counts.items() if count > MOST_IMPORTS}
+
+
+def test_no_file_outside_tasks_names_a_task():
+    quoted = re.compile(rf"""[^\w]["']({"|".join(TASKS)})["']""")
+    element = 'tag("caption"'  # of an HTML table
+    found = [
+        f"{path.relative_to(SOURCE)}:{number}: {line.strip()}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        if "tasks" not in path.relative_to(SOURCE).parts
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if quoted.search(line) and element not in line
+    ]
+    assert not found
+
+
+def test_training_on_images_loads_few_modules_and_none_for_text(tmp_path):
+    code = "\n".join(
+        [
+            "import sys",
+            "from saccade.cli.app import main",
+            "try: main()",
+            "except SystemExit as end: assert not end.code",
+            "print(*(name for name in sys.modules if name.startswith('saccade')), sep='\\n')",
+        ]
+    )
+    data = tree(tmp_path / "data", {"a": 6, "b": 6})
+    words = ["train", data, "--model", "vit_xs4_12", "--out", tmp_path / "run"]
+    more = ["--set", "budget.epochs=1", "--set", "workers=0"]
+    done = subprocess.run([sys.executable, "-c", code, *words, *more], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = [name for name in done.stdout.splitlines() if name.startswith("saccade")]
+    assert len(loaded) <= 150
+    assert not [name for name in loaded if "text" in name.split(".")]

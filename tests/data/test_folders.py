@@ -127,7 +127,7 @@ def test_links_to_files_and_folders_work_and_loops_end(tmp_path):
     assert found.train.classes == ["a", "b", "c"]
     assert names(found.train)[:4] == ["a/0.png", "a/dangling.png", "a/link.png", "a/self.png"]
     assert [w for w in found.warnings if w.startswith("b/here/ is a link to a folder of the same class")]
-    with pytest.raises(DataError, match=r"is a link to a file that is not there"):
+    with pytest.raises(DataError, match=r"is a link to a file that does not exist"):
         found.train.read(1)
     with pytest.raises(DataError, match=r"is a link that leads back to itself"):
         found.train.read(3)
@@ -172,11 +172,11 @@ def test_many_classes_are_no_problem(tmp_path, count):
     ("counts", "says"),
     [
         ({}, "photos is empty; expected a folder for each class"),
-        ({"a": 0, "b": 0}, "photos holds 2 folders and not one image; expected a folder for each class"),
+        ({"a": 0, "b": 0}, "photos holds 2 folders but no image; expected a folder for each class"),
         ({"a": 3}, "photos has only one class, a; expected two or more"),
         (
             {".": 7},
-            "7 images directly in .*photos .0.png, 1.png, .* and 2 more.; expected one folder for each",
+            "7 images directly in .*photos .0.png, 1.png, .* and 2 more.; expected one folder per class",
         ),
         (
             {"train": 2, "val": 1},

@@ -1,4 +1,4 @@
-"""Data sets of the hub: fetched once, checked, resumed, told by their commit, and used offline."""
+"""Datasets on the hub: fetched once, checked, resumed, identified by their commit, and used offline."""
 
 import io
 import json
@@ -141,10 +141,13 @@ def test_a_hub_that_does_not_answer_is_replaced_by_the_copy(hub, capsys):
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"cat/1.jpg": b"", "dog/1.jpg": b""}, "holds no .parquet but 2 images as files; .* download it"),
-        ({"images.zip": b"PK"}, r"holds no .parquet but packed archives \(images.zip\); .* unpack them and"),
-        ({"pets.py": b"", "README.md": b""}, "holds no .parquet among its 2 files; .*@refs/convert/parquet"),
-        ({"../../x.parquet": b"", "/etc/x.parquet": b"", ".hidden/x.parquet": b""}, "holds no .parquet"),
+        ({"cat/1.jpg": b"", "dog/1.jpg": b""}, "has no .parquet file, only 2 images; .* download it"),
+        ({"images.zip": b"PK"}, r"has no .parquet file, only archives \(images.zip\); .* unpack them and"),
+        (
+            {"pets.py": b"", "README.md": b""},
+            "has no .parquet file among its 2 files; .*@refs/convert/parquet",
+        ),
+        ({"../../x.parquet": b"", "/etc/x.parquet": b"", ".hidden/x.parquet": b""}, "has no .parquet file"),
     ],
 )
 def test_a_data_set_of_another_kind_is_refused_in_a_sentence(hub, files, says):
@@ -160,9 +163,9 @@ def test_a_data_set_of_another_kind_is_refused_in_a_sentence(hub, files, says):
     [
         ("hf:pets", "'pets' is not a name on the hub; names look like uoft-cs/cifar10"),
         ("hf:../../etc", "is not a name on the hub"),
-        ("hf:a/b/../c", "names no folder of a dataset"),
-        ("hf:a/b/", "names no folder of a dataset"),
-        ("hf:a/b/.git", "names no folder of a dataset"),
+        ("hf:a/b/../c", "does not name the folder of a dataset"),
+        ("hf:a/b/", "does not name the folder of a dataset"),
+        ("hf:a/b/.git", "does not name the folder of a dataset"),
         ("hf:a/b@", "is not a name on the hub"),
         ("hf:a/b@../c", "is not a revision of a/b"),
         (f"hf:{REPO}@v9", f"no revision 'v9' of {REPO}"),

@@ -112,7 +112,7 @@ def test_groups_are_numbers_that_do_not_depend_on_the_other_lines(photos):
 def test_a_group_in_two_splits_is_told(photos):
     lines = ["a/0.png,x,p1,train", "a/1.png,x,p1,val", "b/0.png,y,p2,train", "b/1.png,y,p3,val"]
     found = open_images(wrote(photos / "m.csv", "path,label,group,split", *lines))
-    assert found.warnings == ("1 group of images in more than one split; the scores will be too good",)
+    assert found.warnings == ("1 group of images in more than one split; the scores will be too high",)
 
 
 def test_numbers_are_ordered_as_numbers_and_may_have_gaps(photos):
@@ -173,8 +173,8 @@ def test_each_split_may_have_its_own_manifest(tmp_path):
 def test_missing_files_are_named_and_stay_to_be_counted(photos):
     found = open_images(wrote(photos / "m.csv", "path,label", "a/0.png,x", "a/9.png,x", "b/0.png,y"))
     assert len(found.warnings) == 1
-    assert found.warnings[0].endswith("m.csv not there: a/9.png")
-    with pytest.raises(DataError, match=r"there is no file .*a/9.png"):
+    assert found.warnings[0].endswith("m.csv missing: a/9.png")
+    with pytest.raises(DataError, match=r"a/9.png does not exist"):
         found.train.read(1)
 
 
@@ -183,7 +183,7 @@ def test_a_repeated_line_is_left_out_and_a_file_in_two_splits_is_told(photos):
     found = open_images(wrote(photos / "m.csv", "path,label,split", *lines))
     assert names(found.train) == ["a/0.png", "b/0.png"]
     assert found.warnings[0].endswith("m.csv in two splits: a/0.png in train and val")
-    assert found.warnings[1].endswith("m.csv left out: the same file again")
+    assert found.warnings[1].endswith("m.csv left out: same file as an earlier line")
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,14 @@ def test_a_repeated_line_is_left_out_and_a_file_in_two_splits_is_told(photos):
         ),
         (["path,caption", "a/0.png,x"], "has the columns path, caption; expected a column path"),
         ([""], "has the columns nothing; expected a column path"),
-        (["path,label"], "m.csv names no image at all; expected"),
+        (["path,label"], "m.csv lists no images; expected"),
         (
             ["path,label,split", "a/0.png,x,holdout"],
             "line 2 of .* has the split 'holdout'; expected one of train",
         ),
         (
             ["path,label", "x/0.png,x", "x/1.png,y"],
-            "not one of the 2 files of .* is there .the first would be",
+            "none of the 2 files in .* exists .the first would be",
         ),
         (["path,label", "a/0.png,x"], "has only one class, x; expected two or more"),
         (
@@ -250,7 +250,7 @@ def test_a_bad_line_of_json_is_refused_with_its_number(photos, line, says):
 
 
 def test_a_folder_without_a_manifest_says_so_when_one_is_forced(photos):
-    with pytest.raises(DataError, match=r"holds no manifest; expected metadata.csv"):
+    with pytest.raises(DataError, match=r"has no manifest; expected metadata.csv"):
         open_images(photos, "manifest")
     with pytest.raises(DataError, match=r"cannot be read: No such file or directory; expected a manifest"):
         open_manifest(photos / "none.csv")
@@ -298,9 +298,9 @@ def test_numbers_without_classes_are_held_out_by_their_names(photos):
         ),
         (("path,target", "a/0.png,nan"), "has 'nan' in the column 'target'; expected a finite number"),
         (("path,x,y", "a/0.png,1,2"), "has the columns path, x, y; expected a column path .* and one target"),
-        (("path,target", "a/0.png,1", "a/0.png,2"), "names a/0.png twice, as '1' .* and as '2'"),
+        (("path,target", "a/0.png,1", "a/0.png,2"), "lists a/0.png twice, as '1' .* and as '2'"),
         (("path,target,split", "a/0.png,1,test"), "has no images to train on"),
-        (("path,target",), "names no image at all"),
+        (("path,target",), "lists no images"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_in_words(photos, lines, words):

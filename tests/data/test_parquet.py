@@ -82,7 +82,7 @@ def test_a_row_without_bytes_is_named(tmp_path):
     pq.write_table(pa.table({"image": values, "label": ["a", "b"]}), tmp_path / "x.parquet")
     images = open_images(tmp_path / "x.parquet").train
     assert images.read(0) == picture(0)
-    with pytest.raises(DataError, match=r"row 1 of .*x.parquet holds no bytes of an image"):
+    with pytest.raises(DataError, match=r"row 1 of .*x.parquet has no image data"):
         images.read(1)
 
 
@@ -100,7 +100,7 @@ def test_memory_stays_bounded_whatever_is_read(tmp_path, monkeypatch):
     [
         (lambda p: wrote(p, [0, 1], column="photo"), "has the columns .*photo .*expected image .* and label"),
         (lambda p: wrote(p, [0, 5], names=("a", "b")), "has the label '5', but names only 2 classes"),
-        (lambda p: wrote(p, [None, -1]), "holds no row with a label"),
+        (lambda p: wrote(p, [None, -1]), "has no row with a label"),
         (lambda p: wrote(p, [0, 0]), "has only one class, 0"),
         (lambda p: p.write_bytes(b"PAR1 nonsense"), "x.parquet (is damaged|cannot be read)"),
         (lambda p: p.write_bytes(b""), "x.parquet (is damaged|cannot be read)"),

@@ -38,7 +38,9 @@ sides = st.tuples(st.integers(1, 80), st.integers(1, 80))
 @example(given_sides=(1, 34), whole=(1, 35), how="bilinear", place=0.5, harsh=False)
 @example(given_sides=(2, 34), whole=(1, 35), how="bicubic", place=0.5, harsh=False)
 @settings(deadline=None)
-def test_fast_is_within_three_grey_levels_of_pillow_along_the_rows_first(given_sides, whole, how, place, harsh):
+def test_fast_is_within_three_grey_levels_of_pillow_along_the_rows_first(
+    given_sides, whole, how, place, harsh
+):
     size = tuple(max(1, round(side * (1 - place / 2))) for side in whole)
     top, left = (round((side - part) * place) for side, part in zip(whole, size, strict=True))
     picture = photo(*given_sides)
@@ -48,7 +50,9 @@ def test_fast_is_within_three_grey_levels_of_pillow_along_the_rows_first(given_s
     expected = np.asarray(rows.resize(whole[::-1], INTERPOLATIONS[how]))
     fast = window(picture, whole, size, (top, left), how, fast=True)
     assert fast.shape == (*size, 3)
-    assert gap(fast, expected[top : top + size[0], left : left + size[1]]).max() <= (3 if how == "bicubic" else 2)
+    assert gap(fast, expected[top : top + size[0], left : left + size[1]]).max() <= (
+        3 if how == "bicubic" else 2
+    )
 
 
 @given(given_sides=sides, whole=sides, how=st.sampled_from(sorted(INTERPOLATIONS)))

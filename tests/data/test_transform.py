@@ -253,7 +253,7 @@ def test_one_path_in_place_of_a_list_is_refused_in_words():
         ),
         (
             np.zeros((5, 5), dtype=np.uint8),
-            r"uint8 of shape \(5, 5\); .*; convert it, so that nothing has to be",
+            r"uint8 of shape \(5, 5\); .*; convert it first",
         ),
         (np.zeros((5, 5, 4), dtype=np.uint8), r"uint8 of shape \(5, 5, 4\)"),
         (np.zeros((2, 5, 5, 3), dtype=np.uint8), r"uint8 of shape \(2, 5, 5, 3\)"),

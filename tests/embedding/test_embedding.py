@@ -318,7 +318,7 @@ def test_a_flat_folder_has_no_labels(tmp_path):
 
 def test_not_one_readable_picture_is_refused(tmp_path):
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    with pytest.raises(DataError, match="none of 1 images can be read; run `saccade check`"):
+    with pytest.raises(DataError, match="none of the 1 images can be read; run `saccade check`"):
         embedded(tmp_path, tmp_path)
 
 

@@ -11,10 +11,12 @@ from graphs import make
 
 from saccade.api.models import Model
 from saccade.data.image.preprocess import Preprocess
-from saccade.engine import export, select
+from saccade.engine import select
 from saccade.engine.engine import NAMES, PACKAGES, Engine, check_installed, installed, softmax
-from saccade.engine.export import export_model, write_graph
+from saccade.engine.export import export_model
 from saccade.engine.exported import engine_for, model_files, read_exported
+from saccade.engine.graph import model as graph_model
+from saccade.engine.graph.model import write_graph
 from saccade.engine.int8 import compensate, inverse, losses, quantize, round_weights, smoothing
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
@@ -157,10 +159,10 @@ def test_a_graph_damaged_in_the_cache_is_drawn_again(name, tmp_path, cache):
 def test_a_graph_is_compared_with_its_model_before_it_is_cached(name, tmp_path, cache, monkeypatch):
     save_folder(tmp_path / "run", make("vit"), PREPROCESS, list("abcde"))
 
-    def other(path, module, *rest):
-        write_graph(path, make("google"), *rest)
+    def other(path, module, *rest, **more):
+        write_graph(path, make("google"), *rest, **more)
 
-    monkeypatch.setattr(export, "write_graph", other)
+    monkeypatch.setattr(graph_model, "write_graph", other)
     with pytest.raises(ModelError, match="the graph's logits differ from the model's by"):
         select.open_engine(tmp_path / "run", name)
     assert not list(cache.glob("graphs/*"))

@@ -59,7 +59,7 @@ REFUSED = [
     (lambda x: F.layer_norm(x, (8,)), "aten::layer_norm without weight"),
     (lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3), training=True), "aten::batch_norm with"),
     (lambda x: x.half() * 2, "float16; expected float32"),
-    (lambda x: x.cumsum(-1), "aten::cumsum, which graphs do not know"),
+    (lambda x: x.cumsum(-1), "aten::cumsum, which saccade cannot export"),
 ]
 
 
@@ -106,7 +106,7 @@ def test_another_version_of_torch_that_traces_otherwise_is_named(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "9.9.1+cpu")
     tried = trace.TRIED[-1]
     with pytest.raises(
-        UsageError, match=rf"torch 9\.9\.1\+cpu .*; graphs were tried with .*{tried}; install"
+        UsageError, match=rf"torch 9\.9\.1\+cpu .*; graphs were tested with .*{tried}; install"
     ):
         drawn(nn.ReLU(), IMAGE)
 

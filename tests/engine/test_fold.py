@@ -8,8 +8,8 @@ from onnx import numpy_helper
 from torch import nn
 
 from saccade.data.image.preprocess import Preprocess
-from saccade.engine.export import build_graph
 from saccade.engine.graph.drawing import draw
+from saccade.engine.graph.model import build_graph
 
 
 class Scaled(nn.Module):

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from saccade.engine import verify
-from saccade.engine.export import build_graph, export_model
+from saccade.engine.export import export_model
+from saccade.engine.graph.model import build_graph
 from saccade.engine.onnx import Onnx
 from saccade.engine.openvino import OpenVino
 from saccade.engine.torch import Eager

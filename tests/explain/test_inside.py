@@ -22,9 +22,9 @@ from saccade.explain.inside.inside import (
     SHORTENED,
     inside,
     picture_name,
-    plots,
     write_inside,
 )
+from saccade.explain.inside.sections import section_plots
 from saccade.models.build import Vision
 from saccade.models.vit import ViT
 from saccade.nn.block import BlockStyle
@@ -157,7 +157,7 @@ def test_the_model_is_left_as_it_was() -> None:
 def test_every_kind_of_model_is_shown(name: str, changes: dict, absent: dict) -> None:
     found = inside(made(name, **changes), torch.randn(1, 3, 8, 8), ["a"])
     json.dumps(found.to_json(), allow_nan=False)
-    drawn = plots(found)
+    drawn = section_plots(found)
     for part in ("positions", "heads", "lens", "norms"):
         value = getattr(found, part)
         assert isinstance(value, str) == (part in absent)
@@ -188,7 +188,7 @@ def test_a_model_that_drops_tokens_is_not_shown_as_if_it_kept_them() -> None:
 
 def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot be made"):
+    with pytest.raises(UsageError, match="cannot be created"):
         write_inside(tmp_path / "file" / "out", made(depth=1), PREPROCESS, (), [])
 
 

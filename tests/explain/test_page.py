@@ -30,7 +30,7 @@ from saccade.explain.page.attention_data import pack_attention
 from saccade.explain.page.content import CNN, OTHERS, SLOW, PageMap, page_content, page_methods
 from saccade.explain.page.page import LINKS, render_page
 from saccade.explain.replay import moments
-from saccade.types import Prediction
+from saccade.vision.model import Prediction
 
 VOID = {"img", "meta", "input", "line", "polyline"}
 HOSTILE = "</script><script>alert(1)</script><b>\u202e"

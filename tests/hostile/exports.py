@@ -16,7 +16,9 @@ from onnx import TensorProto, helper
 
 from saccade.engine.exported import GRAPHS
 from saccade.files.digest import digest_files
-from saccade.vision.model import VisionModel, load_model
+from saccade.tasks import task_of
+from saccade.vision.model import VisionModel
+from saccade.weights.identify import identify
 
 PROGRAM = """
 import sys
@@ -91,7 +93,8 @@ def graph_of(
 
 def ask(folder: Path, engine: str, image: Any) -> VisionModel:
     """Open a folder and ask it about an image."""
-    found = load_model(folder, engine)
+    known = identify(folder)
+    found = task_of(known).load(known, engine)
     found.predict(image)
     return found
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mutations import mutated_bytes, mutated_json, mutated_json_bytes
 from promise import fuzz, keeps_promise
 
-from saccade.api.models import load
+from saccade.api.load import load
 
 PLACE = Path(mkdtemp())
 FOLDERS = {layout: folder(PLACE, layout) for layout in (*IMAGES, *TEXTS)}

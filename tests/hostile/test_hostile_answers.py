@@ -17,8 +17,8 @@ import saccade
 from saccade.api.models import Model
 from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError, NotFiniteError
+from saccade.tasks import find_task
 from saccade.text.model import save_text
-from saccade.vision.model import load_model
 from saccade.weights.load import load
 
 NAN = "answers with NaN or infinite numbers"
@@ -87,9 +87,9 @@ def test_an_exported_graph_raises_for_the_image_and_answers_the_next(place, engi
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if engine == "auto":  # noise is dark on average in one channel or another: no engine can be measured
         with pytest.raises(NotFiniteError, match=NAN):
-            load_model(place / "exports" / "onnx", engine)
+            find_task().load(place / "exports" / "onnx", engine)
         return
-    found = load_model(place / "exports" / "onnx", engine)
+    found = find_task().load(place / "exports" / "onnx", engine)
     with pytest.raises(NotFiniteError, match=NAN):
         found.predict(place / "dark.png")
     assert found.predict(place / "light.png")[0].score > 0

@@ -80,7 +80,7 @@ def test_a_line_that_fits_is_not_touched(monkeypatch):
 ERRORS = [
     (OSError(errno.ENAMETOOLONG, "File name too long", "long"), 2, "'long' cannot be used (File name too"),
     (OSError(errno.ELOOP, "Too many levels", "loop"), 2, "a link that leads back to itself; remove the link"),
-    (PermissionError(errno.EACCES, "Permission denied", "mine"), 2, "you lack the permission; grant it"),
+    (PermissionError(errno.EACCES, "Permission denied", "mine"), 2, "you lack permission; grant it"),
     (FileNotFoundError(errno.ENOENT, "No such file", "gone"), 2, "'gone' cannot be used"),
     (IsADirectoryError(errno.EISDIR, "Is a directory", b"bytes"), 2, "'bytes' cannot be used"),
     (NotADirectoryError(errno.ENOTDIR, "Not a directory"), 2, "a file cannot be used (Not a directory)"),

@@ -13,7 +13,7 @@ from pictures import encode, scene
 from promise import command, keeps_promise
 from terminal import forget_digest
 
-from saccade.api.models import load
+from saccade.api.load import load
 from saccade.data.image.preprocess import TOKENS, Preprocess, check_tokens, most_tokens, tokens
 from saccade.errors import ModelError, UsageError
 from saccade.models.build import build

@@ -18,7 +18,7 @@ from promise import command, keeps_promise
 from saccade.engine.graph.examine import OPERATORS
 from saccade.engine.onnx import Onnx
 from saccade.errors import ModelError, ResourceError, SaccadeError
-from saccade.vision.model import load_model
+from saccade.tasks import find_task
 from saccade.weights.load import load
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
@@ -628,7 +628,7 @@ def test_the_doctor_refuses_what_is_no_export_and_pictures_beside_one(exports, t
     ],
 )
 def test_whatever_an_engine_raises_is_ours(exports, monkeypatch, error, kind):
-    found = load_model(exports / "onnx", "onnx")
+    found = find_task().load(exports / "onnx", "onnx")
 
     def fail(*_):
         raise error

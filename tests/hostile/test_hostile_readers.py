@@ -68,7 +68,7 @@ def test_a_path_of_5000_characters_is_a_file_that_is_not_there(tmp_path):
 
 def test_a_manifest_of_nothing_but_long_names_is_refused_in_a_short_sentence(tmp_path):
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(f"{'x' * 5000}{i},{i}\n" for i in range(9)))
-    assert "not one of the 9 files" in sentence(tmp_path, tmp_path / "m.csv")
+    assert "none of the 9 files" in sentence(tmp_path, tmp_path / "m.csv")
     (tmp_path / "m.csv").write_text(",".join(f"{'x' * 5000}{i}" for i in range(9)) + "\n")
     assert "has the columns xxx" in sentence(tmp_path, tmp_path / "m.csv")
 

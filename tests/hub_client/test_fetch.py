@@ -156,9 +156,7 @@ def test_the_safest_kind_of_weights_is_chosen(listing, weights):
 
 @pytest.mark.parametrize("listing", [["a.npz", "b.npz"], ["fp16.safetensors", "fp32.safetensors"]])
 def test_several_weights_of_one_kind_are_asked_about(listing):
-    with pytest.raises(
-        ModelError, match=rf"a/b holds 2 files of weights \({', '.join(listing)}\); expected one"
-    ):
+    with pytest.raises(ModelError, match=rf"a/b has 2 weight files \({', '.join(listing)}\); expected one"):
         choose_files(listing, "a/b")
 
 
@@ -168,7 +166,7 @@ def test_several_weights_of_one_kind_are_asked_about(listing):
 )
 def test_a_repository_without_weights_is_refused_in_words(listing):
     with pytest.raises(
-        ModelError, match=r"a/b holds no weights among its \d files; expected model.safetensors"
+        ModelError, match=r"a/b has no weights among its \d files; expected model.safetensors"
     ):
         choose_files(listing, "a/b")
 

@@ -80,7 +80,7 @@ def captioner(width=64):
 
 
 def spoken(module):
-    return TextFolder(module, WORDS, preprocess=Preprocess(size=(SIDE, SIDE), crop=1.0))
+    return TextFolder(module, WORDS, preprocess=Preprocess(size=(SIDE, SIDE), crop=1.0), task="caption")
 
 
 @pytest.fixture
@@ -99,10 +99,10 @@ def test_a_captioner_is_a_folder_that_answers_pictures(tmp_path, photo):
     assert model.caption([photo]) == [run("translate", tmp_path / "run", photo).out.rstrip("\n")]
     done = run("complete", tmp_path / "run", "a")
     assert (done.code, done.err.count("\n")) == (4, 1)
-    assert "a Captioner cannot complete; it can translate an image" in done.err
+    assert "a Captioner cannot complete; it can caption an image" in done.err
     (tmp_path / "run" / "preprocess.json").unlink()
     done = run("translate", tmp_path / "run", photo)
-    assert (done.code, "there is no preprocess.json" in done.err) == (4, True)
+    assert (done.code, "preprocess.json is missing" in done.err) == (4, True)
 
 
 @pytest.mark.slow

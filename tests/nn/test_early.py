@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from saccade.api.models import create
+from saccade.api.load import create
 from saccade.data.image.preprocess import Preprocess
 from saccade.errors import UsageError
 from saccade.models import names

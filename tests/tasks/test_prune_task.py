@@ -12,7 +12,7 @@ from saccade.tasks.classify.prune_loss import PruningLoss, pruning, taught
 from saccade.tokens.prune import Predictor, prune
 from saccade.tokens.walk import run
 from saccade.train.loop import Learner
-from saccade.vision.teacher import Teacher
+from saccade.vision.backbone import Teacher
 
 SMALL = ViTConfig(image=(16, 16), patch=4, width=24, depth=3, heads=2, hidden=48, classes=3)
 SAME = Preprocess(size=(16, 16), fit="squash")

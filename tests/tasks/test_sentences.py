@@ -163,7 +163,7 @@ def test_a_few_empty_lines_are_left_out_and_told_with_their_line(tmp_path):
 BAD = {
     "empty lines": (
         lambda f: two(f, ["a", "", "", "d"], ["w", "x", "", "z"]),
-        r"line 2 of train.de and train.en has nothing in de \(and 1 more such lines of 4\)",
+        r"line 2 of train.de and train.en has nothing in de \(and 1 more such lines out of 4\)",
     ),
     "nothing but empty lines": (
         lambda f: two(f, ["", ""], ["", ""]),

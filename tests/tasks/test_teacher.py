@@ -6,7 +6,7 @@ from PIL import Image
 
 import saccade
 from saccade.data.image.preprocess import Preprocess
-from saccade.vision.teacher import Teacher
+from saccade.vision.backbone import Teacher
 
 
 def picture() -> Image.Image:

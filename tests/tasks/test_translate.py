@@ -27,7 +27,7 @@ from saccade.tasks.translate.loss import (
 from saccade.text.generate import Decoding, translations
 from saccade.text.recipe import SCHEDULES, Own
 from saccade.text.vocabulary import BOS
-from saccade.train.loop import Learner, Plan, State, fit
+from saccade.train.loop import Learner, Plan, TrainState, fit
 from saccade.train.optim import adamw
 
 
@@ -203,7 +203,7 @@ def test_training_that_is_cut_in_two_ends_with_the_same_weights():
     for cuts in ([12], [5, 12]):
         torch.manual_seed(0)
         module = small("transformer_mini")
-        state = State(module, adamw(module, 1e-3, 0.0), steps=12)
+        state = TrainState(module, adamw(module, 1e-3, 0.0), steps=12)
         task = TranslationLoss(module, WORDS, own=Own(most=0.5), done=lambda state=state: state.done)
         for cut in cuts:
             watch, batches = Silent(cut), shuffled(pairs, 60, seed=2)

@@ -11,7 +11,7 @@ from saccade.models.text.transformer import TransformerConfig
 from saccade.nn.block import BlockStyle
 from saccade.tasks.translate.batches import Buckets, Limit, Pairs, Shuffled
 from saccade.text.vocabulary import learn
-from saccade.train.loop import Plan, State, fit
+from saccade.train.loop import Plan, TrainState, fit
 from saccade.train.optim import adamw
 
 ANIMALS = ("cat", "dog", "cow", "pig", "hen", "fox", "owl", "bee")
@@ -62,7 +62,11 @@ def train(task, batches, steps, lr):
     """Train for so many steps."""
     plan = Plan(steps=steps, epoch=len(batches), lr=lr, warmup=0.1)
     fit(
-        task, load_batches(batches, 0, steps), plan, State(task.module, adamw(task.module, lr, 0.0)), Silent()
+        task,
+        load_batches(batches, 0, steps),
+        plan,
+        TrainState(task.module, adamw(task.module, lr, 0.0)),
+        Silent(),
     )
 
 

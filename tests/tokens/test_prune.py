@@ -14,7 +14,7 @@ from saccade.errors import ModelError, UsageError
 from saccade.models.build import config_of, from_json, to_json
 from saccade.nn import pool, position_kinds
 from saccade.nn.block import BlockStyle
-from saccade.tasks.classify.distill import logits_loss, ratio_loss, tokens_loss
+from saccade.tasks.classify.prune_loss import logits_loss, ratio_loss, tokens_loss
 from saccade.tokens.kinds import KINDS
 from saccade.tokens.prune import Predictor, Pruned, PrunedConfig, prune, sample, usual_places
 from saccade.tokens.walk import run, start, step

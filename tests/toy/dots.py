@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,8 +16,8 @@ from saccade.models.build import build
 from saccade.models.modules import evaluating
 from saccade.recipe import Budget, Optim
 from saccade.task import Evaluation, Job, Metric, Task
+from saccade.vision.model import VisionModel, load_vision, wrap_vision
 from saccade.vision.recipe import VisionRecipe
-from saccade.weights.load import load
 from saccade.weights.save import save_folder
 
 
@@ -25,11 +26,23 @@ class DotsRecipe(VisionRecipe):
     augment: Augment = field(default_factory=lambda: Augment(crop=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.5))
 
 
+class Count(NamedTuple):
+    dots: float
+
+
+class DotCounter(VisionModel):
+    outputs = ("dots",)
+
+    def answer(self, outputs, back):
+        return Count(float(super().answer(outputs, back)["dots"][0]))
+
+
 class Dots(Task):
     name, noun, unit, counted = "dots", "images", "images", "pictures"
     metrics = {"error": Metric("Mean error", better="lower"), "exact": Metric("Counted exactly", "percent")}
     headline, fold_metrics, recipe = "error", metrics, DotsRecipe
-    abilities = frozenset({"folds"})
+    abilities, fields = frozenset({"folds", "explain"}), ("dots",)
+    outputs = {"dots": 1e-4}
 
     def matches(self, data, model):
         return Path(data, "dots.csv").is_file()
@@ -50,20 +63,20 @@ class Dots(Task):
             recipe=recipe, splits=splits, module=build(config), preprocess=Preprocess(size=config.image)
         )
 
-    def load(self, source, engine="torch"):
-        return load(source, task=self.name)
+    def load(self, source, engine="", images=1, top=5):
+        return load_vision(source, DotCounter, self.outputs, engine, images)
+
+    def wrap(self, loaded, top=5, network=None):
+        return wrap_vision(loaded, DotCounter, network=network)
 
     def evaluate(self, model, examples, split):
-        reader = DotsJob(recipe=DotsRecipe(), splits=None, module=model.module, preprocess=model.preprocess)
-        with evaluating(model.module):
-            batches = once(examples, reader.example)
-            found = [(b["index"], model.module(b["image"])[:, 0], b["target"]) for b in batches]
-        numbers, dots, target = (torch.cat(column) for column in zip(*found, strict=True))
-        gap = (dots - target).abs()
-        scores = {"error": gap.mean().item(), "exact": (gap < 0.5).float().mean().item()}
+        found = list(self.predict(model, map(examples.open, range(len(examples)))))
+        read = [(i, each.dots) for i, each in enumerate(found) if isinstance(each, Count)]
+        gap = np.abs([dots - examples.targets[i] for i, dots in read])
+        scores = {"error": float(gap.mean()), "exact": float((gap < 0.5).mean())}
         rows = [
-            {"name": examples.name(int(i)), "target": f"{t:g}", "dots": f"{d:.3f}"}
-            for i, d, t in zip(numbers.tolist(), dots.tolist(), target.tolist(), strict=True)
+            {"name": examples.name(i), "target": f"{examples.targets[i]:g}", "dots": f"{dots:.3f}"}
+            for i, dots in read
         ]
         details = {"split": split, "scores": {**scores, "count": len(gap)}}
         return Evaluation(split=split, count=len(gap), metrics=scores, details=details, rows=rows)
@@ -100,4 +113,4 @@ class DotsJob(Job):
         return {"error": total / count, "exact": exact / count}
 
     def save(self, folder, module):
-        save_folder(folder, module, self.preprocess, [], task="dots")
+        save_folder(folder, module, self.preprocess, ["dots"], task="dots")

@@ -1,4 +1,4 @@
-"""A new task is one file and one line in the table: it trains, resumes, cross-validates and reports."""
+"""A new task is one file and one line in the table; every ordinary command works with it."""
 
 import hashlib
 import json
@@ -84,11 +84,86 @@ def test_it_trains_and_reports_with_its_own_metric_on_a_curve(whole):
         )
 
 
-def test_a_model_of_another_task_is_refused_in_words(whole):
+def ask(*words, folder):
+    """Run a command in a process of its own, without the shape checker, and return what it prints."""
+    program = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), *map(str, words)]
+    return subprocess.run(program, capture_output=True, text=True, cwd=folder)
+
+
+def counted(done):
+    return {Path(row["picture"]).name: row.get("dots") for row in json.loads(done.stdout)}
+
+
+def test_it_predicts_past_an_unreadable_file_in_every_form(data, whole, tmp_path):
     run, _ = whole
-    done = command("explain", str(run), "x.png")
-    assert done.code in (2, 4)
-    assert "Traceback" not in done.err
+    (tmp_path / "torn.png").write_bytes((data / "01.png").read_bytes()[:40])
+    words = ["predict", str(run), str(data / "00.png"), str(tmp_path / "torn.png"), str(data / "02.png")]
+    done = command(*words, "--json")
+    assert done.code == 1
+    assert [("dots" in row, "error" in row) for row in json.loads(done.out)] == [
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
+    assert "1 of 3 images could not be read" in done.err
+    lines = command(*words, "--csv").out.splitlines()
+    assert lines[0] == "picture,rank,dots"
+    assert [line.count(",") for line in lines] == [2, 2, 2, 2]
+    table = command(*words).out.splitlines()
+    assert table[0].split() == ["picture", "dots"]
+    assert table[2].endswith("(not read)")
+
+
+def test_its_graph_answers_like_its_weights_and_names_its_output(data, whole, tmp_path):
+    run, _ = whole
+    done = ask("export", run, tmp_path / "graph", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    described = json.loads((tmp_path / "graph" / "model.json").read_text())
+    assert (described["task"], described["export"]["outputs"]) == ("dots", ["dots"])
+    here, there = (counted(ask("predict", each, data, "--json", folder=tmp_path)) for each in (run, "graph"))
+    assert len(here) == 40
+    assert there == pytest.approx(here, abs=1e-4)
+
+
+def test_it_is_benchmarked_with_its_own_metric(data, whole, tmp_path):
+    run, _ = whole
+    words = ("--data", data, "--engine", "eager,onnx", "--batch", "2", "--seconds", "0.1", "--json")
+    done = ask("bench", run, *words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(done.stdout)["cells"]
+    assert [cell["engine"] for cell in cells] == ["eager", "onnx"]
+    scores = json.loads(ask("evaluate", run, data, "--json", folder=tmp_path).stdout)["scores"]
+    assert [cell["right"] for cell in cells] == pytest.approx([scores["error"]] * 2, abs=1e-4)
+
+
+def test_it_is_explained_by_every_kind_of_method_and_measured(data, whole, tmp_path):
+    run, _ = whole
+    for method in ("relevance", "gradcam", "occlusion"):
+        done = ask("explain", run, data / "03.png", "--method", method, "--json", folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        (found,) = json.loads(done.stdout)
+        assert found["label"] == "dots"
+        assert np.shape(found["grid"]) == (4, 4)
+        assert found["truth"] is not None
+        said = counted(ask("predict", run, data / "03.png", "--json", folder=tmp_path))
+        assert found["value"] == pytest.approx(said["03.png"], abs=1e-4)
+
+
+def test_what_the_task_cannot_do_is_refused_in_words(data, whole):
+    run, _ = whole
+    for words in (["prune", str(run), str(data), "--keep", "0.5"], ["embed", str(run), str(data)]):
+        done = command(*words)
+        assert done.code == 2, done
+        assert f"saccade {words[0]} does not work with models for the task dots" in done.err
+
+
+def test_a_task_that_this_version_does_not_know_is_refused_in_words(whole, monkeypatch):
+    run, _ = whole
+    monkeypatch.setattr(tasks, "TASKS", {k: v for k, v in tasks.TASKS.items() if k != "dots"})
+    for words in (["predict", "x.png"], ["explain", "x.png"], ["export"]):
+        done = command(words[0], str(run), *words[1:])
+        assert done.code == 4, done
+        assert "is for the task 'dots'; this version knows" in done.err
 
 
 def test_killed_in_the_middle_it_resumes_to_the_same_bytes(data, whole, tmp_path):

@@ -165,8 +165,8 @@ def _child(job: dict, ready: int) -> int:
     words = job["words"]
     try:
         if job["do"] == "cli":
-            ordinary = app.app
-            app.app = lambda *words, **named: (os.write(ready, b"!"), ordinary(*words, **named))[1]
+            ordinary = app.build_app
+            app.build_app = lambda verbs: (os.write(ready, b"!"), ordinary(verbs))[1]
             sys.argv[1:] = words
             app.main()  # as the installed command does, which listens until the process ends
         os.write(ready, b"!")

@@ -56,7 +56,7 @@ def made_a_folder(path):
 
 
 CHANGES = {
-    removed: "there is no file .*{}",
+    removed: "{} does not exist",
     replaced: "{} is not an image: an HTML page",
     cut: "{}",
     made_a_folder: "{} is a folder",
@@ -145,7 +145,7 @@ def test_a_worker_that_is_killed_is_replaced_once_and_the_second_death_ends_the_
     run = begin(tmp_path, "twice", f"workers={workers}", "budget.accumulate=2")
     at_step(run, 1, kill_worker)
     at_step(run, 4, kill_worker)
-    with pytest.raises(ResourceError, match=r"was killed, twice.*saved at step \d+") as caught:
+    with pytest.raises(ResourceError, match=r"was killed twice.*saved at step \d+") as caught:
         run.go()
     assert caught.value.exit_code == 5
     assert latest(run.folder / "checkpoints")[0].name == f"step-{run.state.step:09}"

@@ -250,7 +250,7 @@ REFUSALS = [
     (["compare", "nowhere"], 3, "nowhere"),
     (["compare", "pictures", "--models", "vit_b_16"], 2, "no model is named 'vit_b_16'; did you mean"),
     (["compare", "pictures", "--models", "vit_ti16,resnet18_small_32"], 2, "expected the same for all"),
-    (["compare", "pictures", "--fractions", "half"], 2, "expected numbers with commas such as 0.1,0.3,1"),
+    (["compare", "pictures", "--fractions", "half"], 2, "expected comma-separated numbers such as 0.1,0.3,1"),
     (["compare", "pictures", "--fractions", "2"], 2, "a fraction of the images is 2.0; expected a number"),
     (["compare", "pictures", "--equal", "parms"], 2, "did you mean 'params'?"),
     (["compare", "pictures", "--equal", "time"], 2, "give both options, or neither"),

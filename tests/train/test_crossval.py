@@ -29,8 +29,8 @@ from saccade.metrics.interval import wilson
 from saccade.models.vit import ViT, ViTConfig
 from saccade.tasks import find_task
 from saccade.train import start
-from saccade.train.cross_validation import is_cross_validation
 from saccade.train.run import Run
+from saccade.train.start import is_cross_validation
 from saccade.weights.formats.tensors import read_tensors
 
 RECIPE = [

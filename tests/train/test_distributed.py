@@ -17,7 +17,7 @@ from trees import tree
 from saccade.data.loader import Once, Order
 from saccade.errors import UsageError
 from saccade.models.vit import ViT, ViTConfig
-from saccade.processes import ALONE, Team, check_batch, like, put, whole
+from saccade.processes import ALONE, Team, check_batch, copy_into, matching, whole
 from saccade.weights.formats.tensors import read_tensors
 
 RECIPE = (
@@ -122,7 +122,7 @@ def test_a_process_that_is_killed_is_begun_anew_and_the_run_goes_on_to_the_same_
     os.kill(int(workers[-1]), signal.SIGKILL)
     _, told = running.communicate(timeout=180)
     assert running.returncode == 0, told.decode()
-    assert "going on from step" in told.decode()
+    assert "resuming from step" in told.decode()
     assert len(list(place.glob("killed*"))) == 1
     for name in ("model.safetensors", "results.csv"):
         mine, theirs = (hashlib.sha256((f / name).read_bytes()).digest() for f in (place / "killed", pair[0]))
@@ -153,11 +153,11 @@ def test_alone_everything_is_agreed_on_at_once():
     assert ALONE.leads
     assert ALONE.mean({"loss": 2.0}) == {"loss": 2.0}
     assert ALONE.any(True)
-    assert ALONE.told("x") == "x"
-    assert ALONE.gathered(3) == [3]
+    assert ALONE.broadcast("x") == "x"
+    assert ALONE.all_gather(3) == [3]
     vit = ViT(ViTConfig(image=(8, 8), patch=4, width=8, depth=1, heads=1, hidden=8, classes=2))
     assert ALONE.wrap(vit) is vit
     weight = vit.head.weight
-    put(weight.data, torch.ones_like(weight))
+    copy_into(weight.data, torch.ones_like(weight))
     assert whole(weight).sum() == weight.numel()
-    assert like(weight, torch.tensor(3.0)) == 3
+    assert matching(weight, torch.tensor(3.0)) == 3

@@ -9,10 +9,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from saccade.models.vit import ViT, ViTConfig
-from saccade.train.ema import Ema
-from saccade.train.loop import Plan, State, fit
-from saccade.train.optim import adamw
-from saccade.train.schedule import cosine
+from saccade.train.loop import Plan, TrainState, fit
+from saccade.train.optim import Ema, adamw, cosine
 
 
 class Line:
@@ -57,7 +55,7 @@ def batches():
 
 def train(task, plan, witness=None, ema=None):
     witness = witness or Witness()
-    state = State(task.module, adamw(task.module, plan.lr, 0.0), ema)
+    state = TrainState(task.module, adamw(task.module, plan.lr, 0.0), ema)
     fit(task, batches(), plan, state, witness)
     return state, witness
 
@@ -86,7 +84,7 @@ def test_accumulated_batches_are_the_mean_of_their_gradients():
     joined = ({"x": torch.cat([a["x"], b["x"]])} for a, b in zip(stream[::2], stream[1::2], strict=True))
     plan = {"steps": 4, "epoch": 4, "lr": 0.1}
     for task, given, accumulate in ((one, joined, 1), (two, iter(stream), 2)):
-        state = State(task.module, adamw(task.module, 0.1, 0.0))
+        state = TrainState(task.module, adamw(task.module, 0.1, 0.0))
         fit(task, given, Plan(**plan, accumulate=accumulate), state, Witness())
     assert_close(one.module.weight, two.module.weight)
 
@@ -111,7 +109,9 @@ def test_the_watcher_can_end_it():
 
 def test_long_gradients_are_shortened():
     task = Line()
-    state = State(task.module, torch.optim.SGD([{"params": task.module.parameters(), "share": 1.0}], lr=1.0))
+    state = TrainState(
+        task.module, torch.optim.SGD([{"params": task.module.parameters(), "share": 1.0}], lr=1.0)
+    )
     before = [p.clone() for p in task.module.parameters()]
     fit(task, batches(), Plan(steps=1, epoch=1, lr=1.0, clip=1e-3), state, Witness())
     moved = torch.cat(

@@ -23,10 +23,12 @@ from saccade.models.build import build
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViTConfig
-from saccade.tasks.classify.evaluate import evaluate_module
-from saccade.tasks.classify.probe import Probe, answer, fit, frozen, gather, probe
+from saccade.tasks import find_task
+from saccade.tasks.classify.probe import fit, probe, start_probe
 from saccade.train.log import Log
+from saccade.train.selection import Selection
 from saccade.vision import features, logistic
+from saccade.vision.backbone import prepare_frozen
 
 TINY = ViTConfig(image=(16, 16), patch=8, width=16, depth=1, heads=2, hidden=32, classes=4)
 BODIES = {
@@ -96,9 +98,9 @@ def done(tmp_path_factory):
 
 def again(place, name="again", *changes, data="photos", model="weights", quiet=True):
     """All of a probe but its report, which takes longer than the rest."""
-    material = gather(str(place / data), str(place / model), [*QUICK, *changes])
+    job = start_probe(Selection(data=str(place / data)), str(place / model), [*QUICK, *changes])
     folder = new_folder(place / "runs" / name)
-    fit(material, folder, Log(folder, 9, quiet))
+    fit(job, folder, Log(folder, 9, quiet))
     return folder
 
 
@@ -158,8 +160,8 @@ def test_the_head_on_kept_features_is_the_whole_model(done):
     _, _, logits = entering(model, images)
     kept = [features.read(path, 36) for path in (done.parent / features.FOLDER).iterdir()]
     vectors = next(found.vectors for found in kept if len(found.places) == 15)
-    assert torch.allclose(answer(model.module, vectors).double(), logits, atol=1e-5)
-    scores = evaluate_module(model.module, model.preprocess, images)
+    assert torch.allclose(features.answer_by_head(model.module, vectors).double(), logits, atol=1e-5)
+    scores = find_task().evaluate(find_task().wrap(model), images, "val")
     told = json.loads((done / "evaluation.json").read_text())
     assert told["split"] == "held-out"
     assert told["scores"]["loss"] == pytest.approx(scores.metrics["loss"], abs=1e-5)
@@ -241,7 +243,7 @@ def test_another_picture_of_the_same_name_and_size_is_seen(place):
 
 
 def test_other_weights_or_another_preprocessing_have_features_of_their_own(place):
-    module, preprocess = frozen(Probe(model=str(place / "weights")), 3)
+    module, preprocess = prepare_frozen(str(place / "weights"), 0, 3)
     images = open_images(place / "photos").val
 
     def key(changed=preprocess):
@@ -265,7 +267,7 @@ def test_the_pictures_held_out_play_no_part(place):
 
 
 def test_a_share_is_held_out_where_the_data_has_no_val(place):
-    found = gather(str(place / "photos" / "train"), str(place / "weights")).found
+    found = start_probe(Selection(data=str(place / "photos" / "train")), str(place / "weights")).splits
     assert len(found.train) + len(found.val) == 36
     assert len(found.val) >= 3
 
@@ -295,7 +297,7 @@ def test_a_model_whose_features_are_not_numbers_is_refused(place, monkeypatch):
 def test_the_report_says_what_a_probe_is(done):
     page = (done / "report.html").read_text()
     assert "was frozen and a linear head trained on 36 images of 3 classes" in page
-    assert "A linear probe has none" in page
+    assert "A linear probe has no curves" in page
     assert "chosen by cross-validation" in page
     assert "best epoch" not in page
     assert "results.csv" not in page
@@ -326,7 +328,7 @@ REFUSALS = [
     (["--probe", "--model", "weights", "--set", "strengths=0"], 2, "strengths is 0.0; expected a number"),
     (["--probe", "--model", "weights", "--set", "method=other"], 2, "method is 'other'"),
     (["--probe", "--model", "weights", "--set", "image=15"], 2, "15"),
-    (["--probe", "--model", "nowhere"], 4, "there is no model at"),
+    (["--probe", "--model", "nowhere"], 4, "no model found at"),
     (["--probe", "--model", "weights", "--folds", "3"], 2, "--probe and --folds were both given"),
     (["--probe", "--model", "weights", "--minutes", "3"], 2, "--probe and --minutes were both given"),
     (["--minutes", "0"], 2, "minutes is 0.0; expected a number from 0.01"),
@@ -452,7 +454,7 @@ def test_ants_and_bees_are_told_apart_in_two_minutes_and_with_the_features_in_se
     assert spent[1] <= 15
     assert sha(folders[0]) == sha(folders[1])
     model, images = saccade.load(folders[0]), open_images(pictures).val
-    found = evaluate_module(model.module, model.preprocess, images)
+    found = find_task().evaluate(find_task().wrap(model), images, "val")
     assert (found.count, found.metrics["correct"]) == (153, round(scores(folders[0])["accuracy"] * 153))
     assert found.metrics["accuracy"] >= 0.96
 

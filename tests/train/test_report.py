@@ -258,7 +258,7 @@ def test_hostile_names_are_only_text(hostile):
 
 def test_a_killed_run_loses_its_half_line_only(hostile):
     folder, page = hostile
-    assert "The log has no end: the run was killed or is still running. Last step: 6." in page.text
+    assert "The log breaks off: the run was killed or is still running. Last step: 6." in page.text
     assert "could not be read" not in page.text
     assert len(read_record(folder).events.steps) == 6
 
@@ -376,16 +376,14 @@ def test_other_json_than_ours_never_stops_the_report(scratch, name, values):
 
 
 def test_a_folder_that_is_no_run_is_refused_in_words(tmp_path):
-    with pytest.raises(
-        UsageError, match=r"photos holds none of recipe\.json, .* where a run folder was expected"
-    ):
+    with pytest.raises(UsageError, match=r"photos has none of recipe\.json, .*; expected a run folder"):
         report(tmp_path / "photos")
     assert not (tmp_path / "photos").exists()
 
 
 def test_a_file_in_the_place_of_the_plots_is_refused_in_words(tmp_path):
     (shorter(tmp_path / "run") / "plots").write_text("mine")
-    with pytest.raises(UsageError, match=r"plots cannot be made .* where a folder for plots was expected"):
+    with pytest.raises(UsageError, match=r"plots cannot be created .*; expected a folder for plots"):
         report(tmp_path / "run")
     assert (tmp_path / "run" / "plots").read_text() == "mine"
 

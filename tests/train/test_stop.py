@@ -77,7 +77,7 @@ def test_an_interrupt_that_compiled_code_made_another_error_of_is_still_one(monk
         except KeyboardInterrupt:
             raise ValueError("could not determine the shape of object") from None
 
-    monkeypatch.setattr(app, "app", verb)
+    monkeypatch.setattr(app, "build_app", lambda _: verb)
     with pytest.raises(SystemExit) as end:
         app.main([])
     assert end.value.code == 130
@@ -87,7 +87,7 @@ def test_a_signal_while_an_error_is_reported_is_no_traceback(monkeypatch):
     def verb(words, **_):
         raise DataError("an error")
 
-    monkeypatch.setattr(app, "app", verb)
+    monkeypatch.setattr(app, "build_app", lambda _: verb)
     monkeypatch.setattr(app, "_sentence", lambda _: signal.raise_signal(signal.SIGINT))
     with pytest.raises(SystemExit) as end:
         app.main([])

@@ -164,7 +164,7 @@ def test_a_model_of_a_run_is_a_model_to_start_from(place, whole, tmp_path):
         str(place / "pairs.tsv"), before, tmp_path / "run", ["budget.steps=1", "task=translate"], quiet=True
     )
     assert run.job.model.vocabulary.to_json() == load_text(whole["translate"].folder).vocabulary.to_json()
-    with pytest.raises(UsageError, match=r"the task is language, but .* is a model to translate"):
+    with pytest.raises(UsageError, match=r"is a seq2seq, which cannot be trained for the task language"):
         start_run(str(place / "book.txt"), before, tmp_path / "other", quiet=True, task="language")
 
 

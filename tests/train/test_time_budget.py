@@ -8,29 +8,28 @@ from torch import nn
 from trees import tree
 
 from saccade.api.train import start_run
-from saccade.train.loop import State
-from saccade.train.pace import FIRST, Pace
-from saccade.train.schedule import cosine
+from saccade.train.loop import TimeBudget, TrainState
+from saccade.train.optim import cosine
 
 RECIPE = ["budget.batch=8", "workers=0", "optim.ema=0", "mix.mixup=0", "mix.cutmix=0"]
 
 
 def begun(steps):
     module = nn.Linear(1, 1)
-    return State(module, torch.optim.SGD(module.parameters()), steps=steps)
+    return TrainState(module, torch.optim.SGD(module.parameters()), steps=steps)
 
 
 def simulate(minutes, speeds, scoring=0.0, per_epoch=50):
     """Train with steps of those seconds; return the seconds it took and the rates of the steps."""
-    pace, state, rates = Pace(minutes, per_epoch), begun(1000), []
+    budget, state, rates = TimeBudget(minutes, per_epoch), begun(1000), []
     while state.step < state.steps:
         rates.append(cosine(state.done, 0.1, state.pace))
         state.step += 1
-        if pace.step(speeds(state.step)) and state.step < state.steps:
-            state.aim(state.step + pace.left())
+        if budget.step(speeds(state.step)) and state.step < state.steps:
+            state.aim(state.step + budget.left())
         if state.step % per_epoch == 0:
-            pace.scored(scoring)
-    return pace.spent + 2 * scoring, rates
+            budget.scored(scoring)
+    return budget.spent + 2 * scoring, rates
 
 
 @pytest.mark.parametrize(
@@ -57,10 +56,10 @@ def test_an_epoch_of_one_step_keeps_it_too():
 
 
 def test_without_a_budget_nothing_is_corrected():
-    pace = Pace(0.0, 10)
-    assert not any(pace.step(1.0) for _ in range(100))
-    assert pace.spent == 100
-    assert Pace(1.0, 10).step(1.0) == (FIRST == 1)
+    budget = TimeBudget(0.0, 10)
+    assert not any(budget.step(1.0) for _ in range(100))
+    assert budget.spent == 100
+    assert TimeBudget(1.0, 10).step(1.0) == (TimeBudget.FIRST == 1)
 
 
 def test_correcting_the_number_of_steps_leaves_the_rate_where_it_is():

@@ -10,15 +10,15 @@ from trees import tree
 from saccade.api.train import resume_run, start_run
 from saccade.errors import StoppedError, UsageError
 from saccade.recipe import Recipe, read_recipe, trackers
-from saccade.train import sinks
-from saccade.train.sinks import Sinks
+from saccade.train import log
+from saccade.train.log import Trackers
 
 RECIPE = ["budget.epochs=2", "budget.batch=4", "workers=0", "augment.policy=none"]
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    return tree(tmp_path_factory.mktemp("sinks") / "pictures", {"cat": 10, "dog": 10})
+    return tree(tmp_path_factory.mktemp("trackers") / "pictures", {"cat": 10, "dog": 10})
 
 
 def begin(pictures, out, track, made=False):
@@ -26,7 +26,7 @@ def begin(pictures, out, track, made=False):
 
 
 def events(folder):
-    """{tag: {step: value}} of what a sink should have been given."""
+    """{tag: {step: value}} of what a tracker should have been given."""
     found = {}
     for line in (folder / "events.jsonl").read_text().splitlines():
         event = json.loads(line)
@@ -45,12 +45,12 @@ def scalars(folder):
 
 
 class Diary:
-    """A sink that keeps what it is given, and raises when it is told to."""
+    """A tracker that keeps what it is given, and raises when it is told to."""
 
     def __init__(self, folder, step, breaks=None, closes=True):
         self.found, self.breaks, self.closes, self.ended = [], breaks, closes, False
 
-    def numbers(self, step, found):
+    def log(self, step, found):
         if self.breaks == step:
             raise RuntimeError("the service\nis gone")
         self.found.append((step, found))
@@ -86,7 +86,7 @@ def test_a_run_that_goes_on_shows_each_step_once(pictures, tmp_path):
     run.step = step
     with pytest.raises(StoppedError):
         run.go()
-    sinks.TensorBoard(run.folder, 5).numbers(6, {"step/loss": 99.0})  # of a process that was killed after it
+    log.TensorBoard(run.folder, 5).log(6, {"step/loss": 99.0})  # of a process that was killed after it
     resume_run(run.folder, quiet=True).go()
     found = scalars(run.folder)["step/loss"]
     assert [step for step, _ in found] == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -106,15 +106,15 @@ def test_a_folder_that_cannot_be_written_costs_a_note_and_nothing_else(pictures,
     assert (run.folder / "model.safetensors").is_file()
 
 
-def test_a_sink_that_raises_is_dropped_and_the_others_stay(pictures, tmp_path, capsys, monkeypatch):
+def test_a_tracker_that_raises_is_dropped_and_the_others_stay(pictures, tmp_path, capsys, monkeypatch):
     made = {}
 
     def kind(word, **how):
         return lambda folder, step: made.setdefault(word, Diary(folder, step, **how))
 
-    monkeypatch.setitem(sinks.KINDS, "wandb", kind("wandb", breaks=3))
-    monkeypatch.setitem(sinks.KINDS, "mlflow", kind("mlflow", closes=False))
-    monkeypatch.setattr(sinks, "MODULES", dict.fromkeys(sinks.MODULES, "json"))
+    monkeypatch.setitem(log.TRACKER_KINDS, "wandb", kind("wandb", breaks=3))
+    monkeypatch.setitem(log.TRACKER_KINDS, "mlflow", kind("mlflow", closes=False))
+    monkeypatch.setattr(log, "TRACKER_MODULES", dict.fromkeys(log.TRACKER_MODULES, "json"))
     run = begin(pictures, tmp_path / "run", "wandb,mlflow")
     run.go()
     told = [line for line in capsys.readouterr().err.splitlines() if "is dropped for this run" in line]
@@ -133,9 +133,9 @@ def test_a_sink_that_raises_is_dropped_and_the_others_stay(pictures, tmp_path, c
 
 def test_only_numbers_are_handed_on(tmp_path, monkeypatch):
     diary = Diary(tmp_path, 0)
-    monkeypatch.setitem(sinks.KINDS, "wandb", lambda *_: diary)
-    found = Sinks("wandb", tmp_path, 0, print)
-    found.numbers("epoch", 4, {"epoch": 2, "val_loss": 0.5, "text": "a word", "list": [1], "count": 3})
+    monkeypatch.setitem(log.TRACKER_KINDS, "wandb", lambda *_: diary)
+    found = Trackers("wandb", tmp_path, 0, print)
+    found.log("epoch", 4, {"epoch": 2, "val_loss": 0.5, "text": "a word", "list": [1], "count": 3})
     assert diary.found == [(4, {"epoch/val_loss": 0.5, "epoch/count": 3.0})]
 
 
@@ -144,7 +144,7 @@ def test_only_numbers_are_handed_on(tmp_path, monkeypatch):
     [("tensorboard", r"pip install 'saccade\[track\]'"), ("wandb", "pip install wandb")],
 )
 def test_a_missing_package_is_refused_before_a_folder_is_made(pictures, tmp_path, monkeypatch, word, command):
-    monkeypatch.setitem(sys.modules, sinks.MODULES[word], None)
+    monkeypatch.setitem(sys.modules, log.TRACKER_MODULES[word], None)
     with pytest.raises(UsageError, match=rf"track is '{word}', but .* not installed .*; run {command}, or"):
         begin(pictures, tmp_path / "run", word)
     assert not (tmp_path / "run").exists()
@@ -169,8 +169,8 @@ def test_wandb_and_mlflow_are_called_by_their_own_names(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=note("init", run)))
     names = ("start_run", "log_metrics", "end_run")
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(**{name: note(name) for name in names}))
-    found = Sinks("wandb,mlflow", tmp_path / "run", 0, pytest.fail)
-    found.numbers("step", 7, {"loss": 1.5})
+    found = Trackers("wandb,mlflow", tmp_path / "run", 0, pytest.fail)
+    found.log("step", 7, {"loss": 1.5})
     found.close()
     assert calls == [
         ("init", (), {"project": "saccade", "name": "run", "dir": str(tmp_path / "run")}),

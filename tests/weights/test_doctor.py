@@ -25,7 +25,8 @@ import torch
 from einops import rearrange
 from PIL import Image
 
-from saccade.api.models import Model, create
+from saccade.api.load import create
+from saccade.api.models import Model
 from saccade.data.image.preprocess import HALF, IMAGENET, Preprocess
 from saccade.models.build import build
 from saccade.models.vit import ViT, ViTConfig
@@ -233,7 +234,7 @@ def test_one_changed_weight_leaves_the_kept_answer(asked, name):
 def test_a_kept_answer_that_is_none_is_wrong_and_no_accident(kept):
     found = diagnose.check_probe(small(), Preprocess(size=(32, 32)), kept)
     assert found.verdict == "wrong"
-    assert "is not that of a model; save it again" in found.words
+    assert "is malformed; save the model again" in found.words
     assert diagnose.check_probe(small(), Preprocess(size=(32, 32)), None).verdict == "unknown"
 
 

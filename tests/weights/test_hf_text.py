@@ -244,7 +244,7 @@ def test_tokenizer_json_and_a_list_of_word_pieces_are_read(tmp_path):
     [
         ({}, r"the model has no tokenizer \(files found: none\)"),
         ({"merges.txt": b""}, r"files found: merges.txt\); expected tokenizer.json, vocab.json with"),
-        ({"tokenizer.json": b"{"}, "tokenizer.json is not the JSON that was expected"),
+        ({"tokenizer.json": b"{"}, "tokenizer.json is not readable JSON"),
         ({"vocab.txt": b"a\nb"}, r'the tokenizer has no entry "\[UNK\]" for unknown words'),
     ],
 )

@@ -191,7 +191,7 @@ def test_a_name_with_an_escape_sequence_cannot_reach_the_terminal(tmp_path):
 def test_truth_values_other_than_zero_and_one_are_refused(tmp_path):
     path = tmp_path / "a.safetensors"
     path.write_bytes(safetensors({"a": entry([3], 0, 3, "BOOL")}, b"\0\1\2"))
-    with pytest.raises(ModelError, match="tensor 'a' of truth values with other bytes"):
+    with pytest.raises(ModelError, match="tensor 'a' of booleans with bytes other"):
         read_tensors(path)
 
 

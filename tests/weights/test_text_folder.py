@@ -137,7 +137,7 @@ def test_a_model_of_the_other_kind_is_refused_in_words(tmp_path):
         saccade.load(path, patch=4)
     from saccade.weights.load import load as load_pictures
 
-    with pytest.raises(ModelError, match=r"gpt is a text model \(task language\); expected an image model"):
+    with pytest.raises(ModelError, match=r"gpt is a text model; expected an image model"):
         load_pictures(path)
 
 
@@ -156,7 +156,7 @@ def _told(path):
         (lambda p: (p / "model.json").write_text('{"format": 2, "task": "language"}'), "is of format 2"),
         (
             lambda p: (p / "model.json").write_text(json.dumps({**_told(p), "task": "translate"})),
-            "says task 'translate', but its model is for language",
+            "says task translate in model.json, but its model is a 'gpt'",
         ),
         (
             lambda p: (p / "model.json").write_text(
@@ -180,7 +180,7 @@ def test_a_damaged_folder_is_refused_in_words(spoil, words, tmp_path):
     path = folder("gpt", tmp_path)
     spoil(path)
     with pytest.raises(ModelError, match=words):
-        load_text(path)
+        saccade.load(path)
 
 
 def test_numbers_that_are_none_are_refused(tmp_path):

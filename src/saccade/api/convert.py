@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from saccade.api.inputs import Say, check_free, identify_model
 from saccade.errors import SaccadeError, UsageError, check_number, check_word
-from saccade.files.paths import shown
 from saccade.weights.identify import locate
+from saccade.wording import printable
 
 if TYPE_CHECKING:
     from saccade.api.models import Model
@@ -46,16 +46,17 @@ def convert(
             found = identify_model(path, "weights")
             if found.text and any(value is not None for value in (normalise, labels, image, patch)):
                 raise UsageError(
-                    f"{shown(given)} is a text model; --image, --patch, --labels and --normalise are for "
+                    f"{printable(given)} is a text model; --image, --patch, --labels and --normalise are for "
                     "image models; leave them out"
                 )
-            from saccade.api.models import Model, load
+            from saccade.api.load import load
+            from saccade.api.models import Model
 
             model = (
                 load(found, text=True) if found.text else load(found, image=image, patch=patch, labels=labels)
             )
         except SaccadeError as error:  # name the user's checkpoint, not our copy of it
-            raise type(error)(str(error).replace(str(path), shown(given))) from error
+            raise type(error)(str(error).replace(str(path), printable(given))) from error
         if normalise is not None and isinstance(model, Model):
             model.preprocess = replace(model.preprocess, mean=normalise[0], std=normalise[1])
         model.save(out, to)
@@ -90,6 +91,6 @@ def pull(name: str, revision: str | None = None, out: Path | None = None) -> Pat
     identify_model(folder, "weights")
     if out is None:
         return folder
-    from saccade.api.models import load
+    from saccade.api.load import load
 
     return load(folder).save(out)

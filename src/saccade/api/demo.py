@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from saccade.api.inputs import Say
 from saccade.errors import check_number
 from saccade.files.atomic import new_folder
+from saccade.task import Task
 
 if TYPE_CHECKING:
     from saccade.api.models import Model
@@ -28,7 +29,7 @@ RECIPE = [
 ]
 
 
-def run_demo(out: Path, epochs: int, say: Say, show: Callable[[Any], None]) -> Path:
+def run_demo(out: Path, epochs: int, say: Say, show: Callable[[Task, Any], None]) -> Path:
     """Run the whole workflow and return the run folder; `show` prints predictions."""
     check_number("epochs", epochs, 1, 10_000)
     folder = new_folder(out)
@@ -48,14 +49,14 @@ def run_demo(out: Path, epochs: int, say: Say, show: Callable[[Any], None]) -> P
     run.go()
     start.finish(run)
     say(f"4. saccade evaluate {folder} {tree}, on digits that were not used in training:")
-    from saccade.api.models import load
+    from saccade.api.load import load
     from saccade.tasks import find_task
 
     model, task = load(folder), find_task()
-    say(f"   {task.summary(task.evaluate(model, open_images(tree).by_name['test'], 'test'))}")
+    say(f"   {task.summary(task.evaluate(task.wrap(model), open_images(tree).by_name['test'], 'test'))}")
     say(f"5. saccade predict {folder} {folder / 'pictures'}")
     samples = _write_samples(folder / "pictures", tree / "test")
-    show([(str(path), model.predict(path, top=2)) for path in samples])
+    show(task, [(str(path), model.predict(path, top=2)) for path in samples])
     say(f"\n6. a first look inside: the class token's attention in {samples[0].name} (last block, all heads)")
     say(_attention(model, samples[0]))
     say(f"7. saccade explain {folder} {samples[0].parent} --all")
@@ -75,7 +76,7 @@ def run_demo(out: Path, epochs: int, say: Say, show: Callable[[Any], None]) -> P
 
 
 def _write_digits(tree: Path) -> None:
-    """Write the digits as PNG files in class folders of train/ and, a fifth of them, test/."""
+    """Write the digits as PNG files in class folders under train/ and, for a fifth of them, test/."""
     from PIL import Image
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -123,7 +124,7 @@ def _attention(model: "Model", path: Path) -> str:
 
 
 def _explain(model: "Model", path: Path, method: str, page: Path) -> str:
-    """Write the page about an answer; return the verdict on its map."""
+    """Write the page that explains an answer; return the verdict on its map."""
     from saccade.api.explain import ExplainSettings, explain_one
     from saccade.explain.write import ExplanationWriter
 

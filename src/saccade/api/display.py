@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from saccade.errors import UsageError
 from saccade.report.html import Html, tag
-from saccade.types import Prediction
+from saccade.vision.model import Prediction
 from saccade.wording import duration, percent
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BAR = "display:inline-block;height:0.7em;background:#0969da"
 WIDEST = 12
-"""Width of the bar of a certain prediction, in em."""
+"""Width of the bar at 100% confidence, in em."""
 
 
 class Predictions(list[Prediction]):
@@ -41,7 +41,7 @@ class TrainedRun:
 
     @property
     def report(self) -> Path:
-        """The page about the run."""
+        """The page that reports the run."""
         return self.folder / "report.html"
 
     @property
@@ -56,14 +56,14 @@ class TrainedRun:
         """The result in one line."""
         record = self.record
         if not record.evaluation:
-            raise UsageError(f"{self.folder} has no evaluation; the run was stopped before its end")
+            raise UsageError(f"{self.folder} has no evaluation; the run was stopped before it finished")
         task = _task(record)
         return task.summary(task.revive(record.evaluation))
 
     def _repr_html_(self) -> str:
         record = self.record
         task = _task(record)
-        words = self.summary if record.evaluation else "stopped before its end"
+        words = self.summary if record.evaluation else "stopped before it finished"
         heads = ["epoch", "training loss", *(f"validation {m.title.lower()}" for m in task.metrics.values())]
         rows = [
             [

@@ -82,7 +82,7 @@ def check_model(model: str, images: "Sequence[Source] | None" = None) -> list[Di
         Diagnosis("labels", labelled, f"{len(loaded.labels)} of {module.config.classes}"),
     ]
     if found.code:
-        words = f"the model names code of its own ({', '.join(found.code)}); ignored"
+        words = f"the model refers to code of its own ({', '.join(found.code)}); ignored"
         rows.append(Diagnosis("code", "ok", words))
     results = [*tests.check_files(found), *tests.check_weights(module)]
     results.append(tests.check_probe(module, preprocess, found.model and found.model.get("probe")))

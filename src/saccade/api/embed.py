@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from saccade.api.inputs import Say
+from saccade.api.inputs import Say, check_ability
 from saccade.errors import SaccadeError, UsageError
+from saccade.files.atomic import new_folder, run_path
 
 if TYPE_CHECKING:
     from saccade.embedding.analogies import Near
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from saccade.weights.load import Loaded
 
 FEW = 4
-"""Batches that are read sooner than a worker process has started."""
+"""Reading this many batches here is faster than starting a worker process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +31,7 @@ class EmbedOptions:
     way: str = "tsne"
     """pca, tsne or umap."""
     split: str = ""
-    """Of a translation model: source or target."""
+    """For a translation model: source or target."""
     query: Sequence[str] = ()
     analogy: tuple[str, str, str] | None = None
     top: int = 5
@@ -82,6 +83,7 @@ def embed(found: "Identified", name: str, options: EmbedOptions, say: Say) -> Ne
     """Return the neighbours that `options` ask for, or write a map to a new folder."""
     if options.asks and options.out is not None:
         raise UsageError("--query and --analogy only list neighbours and write no folder; leave out --out")
+    check_ability(found, "embed")
     if found.text:
         return _embed_words(found, options)
     return _embed_images(found, name, options, say)
@@ -107,7 +109,7 @@ def _embed_images(found: "Identified", name: str, options: EmbedOptions, say: Sa
         images = images.only(options.split)
     loaded = load(found)
     title = Path(data).resolve().name
-    out = options.out or Path("runs") / f"embed-{title or 'data'}"
+    out = options.out or run_path(data, "embed-")
     vectors = _vectors(loaded, images, out, settings)
     if options.asks:
         from saccade.embedding.analogies import nearest_images
@@ -143,7 +145,7 @@ def _split_as_trained(run: Path, images: "EmbedData", say: Say) -> "EmbedData":
     if not isinstance(trained, dict) or chosen.train.fingerprint() != trained.get("fingerprint"):
         return images
     if chosen.val is None and chosen.test is None:
-        say("note: the model was trained on all of these images, so its scores are too good")
+        say("note: the model was trained on all of these images, so its scores are optimistic")
     elif chosen.by_name.keys() != images.splits.keys():
         say("note: split into train and val as in the run")
     return replace(images, splits=chosen.by_name, collection=chosen)
@@ -171,7 +173,6 @@ def _map_images(
     from saccade.embedding import map_page
     from saccade.embedding.embedded import sketch
     from saccade.embedding.survey import add_pixel_score, survey, write_survey
-    from saccade.files.atomic import new_folder
 
     say(f"computing neighbours, scores and a map of {len(found.vectors):,} images ...")
     seen = survey(found, settings)
@@ -197,7 +198,6 @@ def _embed_words(found: "Identified", options: EmbedOptions) -> Nearest | WordMa
             "leave out DATA"
         )
     from saccade.embedding.words import contrast, word_vectors, write_words
-    from saccade.files.atomic import new_folder
     from saccade.text.model import load_text
 
     known = word_vectors(load_text(found), options.split or "source")
@@ -208,6 +208,6 @@ def _embed_words(found: "Identified", options: EmbedOptions) -> Nearest | WordMa
             answers.append((f"{c} + {b} - {a}", known.analogy(a, b, c, options.top)))
         return Nearest(answers, "word")
     name = found.folder.resolve().name
-    folder = new_folder(options.out or Path("runs") / f"embed-{name}")
+    folder = new_folder(options.out or run_path(found.folder, "embed-"))
     page = write_words(folder, known, options.way, f"The words of {name}")
     return WordMap(known, contrast(known), folder, page)

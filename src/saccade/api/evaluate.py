@@ -1,10 +1,11 @@
 """Evaluate a model, or an exported graph, on a dataset."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from saccade.errors import DataError, ModelError, UsageError
+from saccade.errors import UsageError
 from saccade.task import Evaluation, Task
-from saccade.tasks import find_task
+from saccade.tasks import find_task, task_of
 from saccade.weights.identify import Identified, identify, locate
 
 
@@ -18,57 +19,28 @@ class Evaluated(NamedTuple):
 def evaluate_model(
     model: str, data: str, split: str = "", format: str = "auto", engine: str = ""
 ) -> Evaluated:
-    """Evaluate whatever lies at `model` on one split: by default the first of test, val, train."""
+    """Evaluate what `model` refers to on one split: by default the first of test, val, train."""
     found = identify(locate(model))  # refuses a damaged file before torch is imported
-    task = find_task("" if found.exported else found.task)
-    if task.outputs and (found.exported or engine):
-        return Evaluated(task, _on_engine(task, found, model, data, split, format, engine or "auto"))
-    if task.outputs:
-        splits = task.open_for(None, data, format).by_name
-        chosen = chosen_split(data, list(splits), split)
-        loaded = task.load(found)
-        examples = known_classes(model, data, splits[chosen], loaded.labels)
-    else:
-        loaded = task.load(found)
-        splits = task.open_for(loaded, data, format).by_name
-        chosen = chosen_split(data, list(splits), split)
-        examples = splits[chosen]
-    return Evaluated(task, task.evaluate(loaded, examples, chosen))
+    task = task_of(found)
+    if engine and not task.outputs:
+        raise UsageError(f"--engine does not work with the task {task.name}; leave it out")
+    examples, chosen = _open(task, found, data, split, format)
+    loaded = task.load(found, engine, len(examples))
+    return Evaluated(task, task.evaluate(loaded, task.align(loaded, examples, model, data), chosen))
 
 
 def evaluate_loaded(model: Any, data: str, split: str = "", format: str = "auto") -> Evaluation:
     """Evaluate an image model in memory."""
-    task = find_task()
-    splits = task.open_for(None, data, format).by_name
+    task = find_task(model.task)
+    wrapped = task.wrap(model)
+    examples, chosen = _open(task, Identified(model.folder or Path(), {}), data, split, format)
+    return task.evaluate(wrapped, task.align(model, examples, data=data), chosen)
+
+
+def _open(task: Task, found: Identified, data: str, split: str, format: str) -> tuple[Any, str]:
+    splits = task.open_for(found, data, format).by_name
     chosen = chosen_split(data, list(splits), split)
-    return task.evaluate(model, known_classes("the model", data, splits[chosen], model.labels), chosen)
-
-
-def _on_engine(
-    task: Task, source: Identified, model: str, data: str, split: str, format: str, engine: str
-) -> Evaluation:
-    """Evaluate an exported graph without torch, or any model on the engine asked for."""
-    from saccade.tasks.classify.evaluate import evaluate_answers
-    from saccade.vision.model import LabelledImages, load_model
-
-    splits = task.open_for(None, data, format).by_name
-    chosen = chosen_split(data, list(splits), split)
-    network = load_model(source, engine, len(splits[chosen]))
-    examples = known_classes(model, data, splits[chosen], network.labels)
-    return evaluate_answers(examples, *LabelledImages(network, examples).table(), split=chosen)
-
-
-def known_classes(model: str, data: str, examples: Any, labels: Any) -> Any:
-    """Return the examples with their classes numbered as the model's; refuse others."""
-    if not labels:
-        raise ModelError(f"{model} has no labels to compare its answers with; convert it with --labels")
-    unknown = sorted(set(examples.classes) - set(labels))
-    if unknown:
-        raise DataError(
-            f"{data} has {len(unknown)} classes that the model does not know ({', '.join(unknown[:3])}); "
-            f"expected folders named like its labels ({', '.join(labels[:3])}, ...)"
-        )
-    return examples.relabel(list(labels))
+    return splits[chosen], chosen
 
 
 def chosen_split(data: str, found: list[str], split: str) -> str:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from saccade.api.inputs import Say, check_free
+from saccade.api.inputs import Say, check_ability, check_free
 from saccade.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -56,14 +56,14 @@ class ExplainSettings:
 
 
 class ImageResult(NamedTuple):
-    """What was found about images: each with its explanation or what is wrong with it; the ranking."""
+    """Results for images: each with its explanation or its error, and the ranking."""
 
     answers: "list[NamedExplanation]"
     ranking: "Ranking | None" = None
 
 
 class TextResult(NamedTuple):
-    """What was found about texts."""
+    """Results for texts."""
 
     readings: "list[TextReading]"
 
@@ -72,6 +72,7 @@ def explain(
     found: "Identified", inputs: "Sequence[Any]", name: str, settings: ExplainSettings, say: Say
 ) -> ImageResult | TextResult:
     """Explain what a model answers to images (names with sources) or, if it is a text model, to texts."""
+    check_ability(found, "explain")
     if found.text:
         return TextResult(_explain_texts(found, inputs, settings, say))
     return _explain_images(found, inputs, name, settings, say)
@@ -162,7 +163,7 @@ def _explain_images(
     _check_images(len(images), settings)
     _check_html(settings.html, len(images), "images")
     check_free(settings.out)
-    from saccade.api.models import load
+    from saccade.api.load import load
 
     model = load(found)
     model.check_classes()
@@ -232,7 +233,7 @@ def _make_folder(out: Path | None, wanted: bool) -> Path | None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{out} cannot be made ({error.strerror}); choose another folder") from error
+        raise UsageError(f"{out} cannot be created ({error.strerror}); choose another folder") from error
     return out
 
 

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saccade.api.inputs import check_free, identify_model
 from saccade.errors import ModelError, UsageError, check_number, check_word
+from saccade.task import Task
+from saccade.tasks import find_task, task_of
+from saccade.weights.identify import Identified
 
 if TYPE_CHECKING:
     from saccade.data.pictures import Pictures
@@ -58,7 +61,9 @@ def export(
         assert out is not None
         check_free(out)
         _check_packages(to, int8)
-        return _export(model, out, to, pixels, int8, data, format, most)
+        task, found = find_task(model.task), Identified(out, {})
+        chosen = choose_images(task, found, data, format, most, int8) if data else (None, None)
+        return _export(model, out, to, pixels, int8, *chosen)
     from saccade.weights.identify import locate
 
     path = locate(model)
@@ -69,25 +74,35 @@ def export(
         raise ModelError(f"{model} is already an exported graph; export the run that it was made from")
     _check_packages(to, int8)
     found.check_images()
-    return _export(found, out, to, pixels, int8, data, format, most)
+    from saccade.weights.load import load
+
+    task = task_of(found)
+    if not task.outputs:
+        raise ModelError(f"{model} is for the task {task.name}, whose models cannot be exported")
+    chosen = choose_images(task, found, data, format, most, int8) if data else (None, None)
+    loaded = load(found)
+    loaded.task = task.name
+    return _export(loaded, out, to, pixels, int8, *chosen)
 
 
 def _export(
-    source: Any, out: Path, to: str, pixels: str, int8: bool, data: str, format: str, most: int
+    loaded: Any,
+    out: Path,
+    to: str,
+    pixels: str,
+    int8: bool,
+    calibration: "Pictures | None" = None,
+    unseen: "Pictures | None" = None,
 ) -> ExportResult:
-    learnt, held = choose_images(data, format, most, int8) if data else (None, None)
     from saccade.engine.export import NO_SAMPLES, export_model
     from saccade.engine.verify import graph_inputs
-    from saccade.weights.identify import Identified
-    from saccade.weights.load import load
 
-    loaded = load(source) if isinstance(source, Identified) else source
-    samples = NO_SAMPLES if held is None else make_samples(held, loaded.labels)
+    samples = NO_SAMPLES if unseen is None else make_samples(unseen, loaded.labels)
     batches = None
-    if int8 and learnt is not None:
-        batches = graph_inputs(loaded.preprocess, pixels, make_samples(learnt).sources)
-    agreement = export_model(out, loaded, to, pixels, samples, batches)
-    return ExportResult(out, agreement, len(samples.sources), int8 and learnt is held)
+    if int8 and calibration is not None:
+        batches = graph_inputs(loaded.preprocess, pixels, make_samples(calibration).sources)
+    agreement = export_model(out, loaded, to, pixels, samples, batches, find_task(loaded.task).outputs)
+    return ExportResult(out, agreement, len(samples.sources), int8 and calibration is unseen)
 
 
 def default_folder(model: str, path: Path, ending: str) -> Path:
@@ -115,15 +130,16 @@ def _check_packages(to: str, int8: bool) -> None:
             )
 
 
-def choose_images(data: str, format: str, most: int, int8: bool) -> "tuple[Pictures, Pictures]":
+def choose_images(
+    task: Task, model: "Identified", data: str, format: str, most: int, int8: bool
+) -> "tuple[Pictures, Pictures]":
     """Return images to calibrate on and to check on, spread over their splits; different ones if possible."""
     import numpy as np
 
-    from saccade.data.readers.open import open_images
     from saccade.data.splits import evenly
     from saccade.vision.batches import keep_readable
 
-    found = open_images(data, format, least=1)
+    found = task.open_for(model, data, format)
     learnt, (_, held) = found.train, found.unseen()
     if not int8:
         return learnt, keep_readable(held.take(evenly(len(held), most)))
@@ -140,10 +156,10 @@ def choose_images(data: str, format: str, most: int, int8: bool) -> "tuple[Pictu
 
 
 def make_samples(images: "Pictures", labels: Sequence[str] | None = None) -> "Samples":
-    """Return images as they are on the disk, with their classes if the model knows all of them."""
+    """Return images as they are on disk, with their classes if the model knows all of them."""
     from saccade.engine.verify import Samples
 
     sources = [images.open(i) for i in range(len(images))]
-    if not labels or set(images.classes) - set(labels):
+    if not labels or not images.classes or set(images.classes) - set(labels):
         return Samples(sources)
     return Samples(sources, images.relabel(list(labels)).labels.tolist())

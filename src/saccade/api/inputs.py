@@ -8,11 +8,11 @@ from saccade.errors import UsageError
 from saccade.weights.identify import Identified, identify, locate
 
 Say = Callable[[str], None]
-"""Receives messages about the progress; the command line prints them to stderr."""
+"""Receives progress messages; the command line prints them to stderr."""
 
 
 def identify_model(model: str | Path, kind: str = "images") -> Identified:
-    """Find a model; refuse a damaged one, or one of the wrong kind. Code that it names is never run.
+    """Find a model; refuse a damaged one, or one of the wrong kind. Code that it refers to is never run.
 
     Args:
         kind: What the caller can run: images, text, weights (both of them), or any (exported graphs too).
@@ -24,10 +24,19 @@ def identify_model(model: str | Path, kind: str = "images") -> Identified:
         checks[kind]()
     if found.code:
         print(
-            f"note: {path} names code of its own ({', '.join(found.code)}); it is ignored and never run",
+            f"note: {path} refers to code of its own ({', '.join(found.code)}); it is ignored and never run",
             file=sys.stderr,
         )
     return found
+
+
+def check_ability(found: Identified, ability: str) -> None:
+    """Refuse a model whose task cannot do this."""
+    from saccade.tasks import task_of
+
+    task = task_of(found)
+    if ability not in task.abilities:
+        raise UsageError(f"saccade {ability} does not work with models for the task {task.name}")
 
 
 def check_free(out: Path | None) -> None:

@@ -4,11 +4,11 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
 import torch
@@ -17,39 +17,38 @@ from PIL import Image
 
 from saccade.api.bench import BenchResult
 from saccade.api.display import Predictions, TrainedRun
-from saccade.api.text_models import TextModel
 from saccade.data.class_names import name_labels
 from saccade.data.image.formats import Stream
 from saccade.data.image.preprocess import PictureSource, Preprocess
 from saccade.engine.stream import BATCH, stream
-from saccade.errors import ModelError, SaccadeError, UsageError, check_number, check_word
+from saccade.errors import SaccadeError, UsageError, check_number
 from saccade.explain.heatmap import Heatmap
 from saccade.explain.target import class_index
 from saccade.files.atomic import fresh
-from saccade.files.paths import shown
-from saccade.models import names
-from saccade.models.build import Vision, build
+from saccade.models.build import Vision
 from saccade.models.modules import device_of
-from saccade.models.text import names as words
-from saccade.models.text.names import Text
 from saccade.task import Evaluation
-from saccade.text.model import load_text
-from saccade.vision.model import VisionFeatures, VisionModel
-from saccade.weights.identify import Identified, identify, locate
+from saccade.tasks import find_task
+from saccade.vision.model import VisionFeatures, check_head
+from saccade.weights.identify import identify
 from saccade.weights.load import Loaded
 from saccade.weights.load import load as load_path
 from saccade.weights.save import save_folder
 
 T = TypeVar("T")
 ONE = (str, bytes, Path, np.ndarray, Image.Image, Stream)
-"""What is a single image; anything else holds several."""
+"""Types of a single image; anything else holds several."""
 
 
 class Model:
     """A network together with its preprocessing and labels: all it needs to answer."""
 
-    def __init__(self, module: Vision, preprocess: Preprocess, labels: Sequence[str] = ()) -> None:
+    def __init__(
+        self, module: Vision, preprocess: Preprocess, labels: Sequence[str] = (), task: str = ""
+    ) -> None:
         self.module = module.eval()
+        self.task = find_task(task).name
+        """What it answers: a name that `saccade train --task` takes."""
         self.preprocess = preprocess
         self.labels = name_labels(labels)
         self.layout = "saccade"
@@ -115,9 +114,10 @@ class Model:
         return answers if isinstance(source, Iterator) else list(answers)
 
     def _answers(self, sources: Iterable[PictureSource], top: int, batch: int) -> Iterator[Predictions]:
-        model = VisionModel(self.module, self.preprocess, self.labels, top=top)
-        for answer in stream(model, sources, batch):
-            yield Predictions(_unless_error(answer))
+        task = find_task(self.task)
+        for answer in task.predict(task.wrap(self, top), sources, batch):
+            found = _unless_error(answer)
+            yield Predictions(found) if isinstance(found, list) else found
 
     def evaluate(self, data: str | Path, split: str = "", format: str = "auto") -> Evaluation:
         """Score the model on labelled images; by default on the first of test, val, train."""
@@ -145,7 +145,7 @@ class Model:
         from saccade.api.export import export
 
         module = self.module if self.device.type == "cpu" else deepcopy(self.module).cpu()
-        made = Loaded(module, self.preprocess, self.labels, self.layout)
+        made = Loaded(module, self.preprocess, self.labels, self.layout, task=self.task)
         return export(made, Path(folder), to, pixels, int8, str(data)).folder
 
     def bench(
@@ -196,6 +196,8 @@ class Model:
             found = prune(str(source), str(data), say, keep, target_ms, speed_up, how, 1, minutes, where)
         if found is None or found.comparison is None:
             return self
+        from saccade.api.load import load
+
         return load(found.folder)
 
     def _is_saved(self, folder: Path) -> bool:
@@ -209,8 +211,7 @@ class Model:
 
     def check_classes(self) -> None:
         """Refuse a model without a head."""
-        if not self.module.config.classes:
-            raise ModelError("this model has no head, so it has no classes to choose from; use embed()")
+        check_head(self.module)
 
     @overload
     def explain(  # type: ignore[overload-overlap]
@@ -256,7 +257,7 @@ class Model:
     def save(self, folder: str | Path, layout: str = "saccade") -> Path:
         """Write a model folder; `layout` may also be timm, hf or google. Nothing is overwritten."""
         with fresh(Path(folder)) as made:
-            save_folder(made, self.module, self.preprocess, self.labels, layout)
+            save_folder(made, self.module, self.preprocess, self.labels, layout, self.task)
         return made
 
     def __repr__(self) -> str:
@@ -277,98 +278,3 @@ def _with_progress(answers: Iterator[Predictions], total: int | None) -> Iterato
     from rich.progress import track
 
     yield from track(answers, "predicting", total=total, console=Console(stderr=True))
-
-
-@overload
-def load(
-    source: str | Path | Identified,
-    *,
-    image: int | tuple[int, int] | None = None,
-    patch: int | None = None,
-    preprocess: Preprocess | None = None,
-    labels: Sequence[str] | None = None,
-    device: str | torch.device = "cpu",
-    text: Literal[False] = False,
-) -> Model: ...
-@overload
-def load(
-    source: str | Path | Identified, *, device: str | torch.device = "cpu", text: Literal[True]
-) -> TextModel: ...
-def load(
-    source: str | Path | Identified,
-    *,
-    image: int | tuple[int, int] | None = None,
-    patch: int | None = None,
-    preprocess: Preprocess | None = None,
-    labels: Sequence[str] | None = None,
-    device: str | torch.device = "cpu",
-    text: bool = False,
-) -> Model | TextModel:
-    """Load a model folder, a .safetensors or .npz file, a timm or Hugging Face folder, or a hub id.
-
-    Args:
-        image: another image size; the positions are resampled.
-        patch: another patch size; the kernel is resampled.
-        preprocess, labels: replace those that are stored with the weights.
-        text: tells a type checker to expect a text model.
-    """
-    if patch is not None:
-        check_number("patch", patch, 1, 1024)
-    _check_device(device)
-    found = source if isinstance(source, Identified) else identify(locate(source))
-    if found.text or text:
-        if any(given is not None for given in (image, patch, preprocess, labels)):
-            raise UsageError(
-                f"{shown(found.path)} is a text model; image, patch, preprocess and labels "
-                "are for image models"
-            )
-        spoken = load_text(found)
-        spoken.module.to(device)
-        return TextModel(spoken)
-    loaded = load_path(found, _pair(image), patch)
-    if labels is not None and len(labels) != loaded.module.config.classes:
-        raise UsageError(
-            f"{len(labels)} labels for {loaded.module.config.classes} classes; give one for each"
-        )
-    model = Model(loaded.module, preprocess or loaded.preprocess, labels or loaded.labels)
-    model.layout = loaded.layout
-    model.folder = found.folder if (found.folder / "recipe.json").is_file() else None
-    model.module.to(device)
-    return model
-
-
-def _pair(image: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    return (image, image) if isinstance(image, int) else image
-
-
-def _check_device(device: str | torch.device) -> None:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        found = str(error).split("\n")[0]
-        raise UsageError(f"device {str(device)!r} cannot be used here ({found}); use cpu") from error
-
-
-@overload
-def create(name: str, *, classes: int = 1000, **changes: object) -> Vision: ...
-@overload
-def create(name: str, *, vocabulary: int, **changes: object) -> Text: ...
-def create(name: str, *, classes: Any = 1000, vocabulary: Any = 0, **changes: object) -> Vision | Text:
-    """Return an untrained network by name (`saccade models` lists some); `changes` replace config fields.
-
-    Args:
-        classes, vocabulary: the number of outputs, of an image and of a text model.
-    """
-    config: Any = (
-        words.text_config(name, vocabulary or None) if names.is_text(name) else names.config(name, classes)
-    )
-    for change in changes:
-        check_word(f"a field of {name}", change, [field.name for field in fields(config)])
-    if isinstance(side := changes.get("image"), int):
-        changes["image"] = side, side
-    try:
-        made = replace(config, **changes)
-        return build(made)
-    except (TypeError, AttributeError) as error:
-        found = ", ".join(f"{field}={value!r}" for field, value in changes.items())
-        raise UsageError(f"cannot make {name} with {found}: {error}") from error

@@ -1,4 +1,4 @@
-"""Predict: find images, ask a model about each, hand out every answer as soon as it is there."""
+"""Predict: find images, ask a model about each, yield each answer as soon as it is ready."""
 
 import os
 import sys
@@ -8,16 +8,20 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
-from saccade.data.image.formats import EXPECTED, Source, shown
-from saccade.engine.stream import BATCH, stream
-from saccade.errors import DataError, SaccadeError, UsageError, check_handles
-from saccade.types import Prediction
-from saccade.vision.model import VisionModel
+from saccade.api.inputs import identify_model
+from saccade.data.image.formats import EXPECTED, Source
+from saccade.engine.select import MANY
+from saccade.engine.stream import BATCH, StreamModel
+from saccade.errors import DataError, ModelError, UsageError, check_handles
+from saccade.task import Task
+from saccade.tasks import task_of
+from saccade.wording import show_name
 
 Named = tuple[str, Source]
-NamedAnswer = tuple[str, list[Prediction] | SaccadeError]
-"""The name of an image, and its likeliest classes or what is wrong with it."""
+NamedAnswer = tuple[str, Any]
+"""The name of an image, and the answer to it or what is wrong with it."""
 NAMED = 3
 
 
@@ -70,7 +74,7 @@ def _walk(folder: bytes, above: set[tuple[int, int]], skipped: Skipped | None) -
         found = look(folder)
     except OSError as error:
         check_handles(error)
-        raise DataError(f"{shown(os.fsdecode(folder))} cannot be listed: {error.strerror}") from error
+        raise DataError(f"{show_name(os.fsdecode(folder))} cannot be listed: {error.strerror}") from error
     if skipped is not None:
         skipped.add(os.fsdecode(os.path.join(folder, name)) for name in found.others)
     images = set(found.pictures)
@@ -82,8 +86,23 @@ def _walk(folder: bytes, above: set[tuple[int, int]], skipped: Skipped | None) -
             yield from _walk(path, above | {here}, skipped)
 
 
+def open_model(
+    model: str, engine: str = "", images: int | float = MANY, top: int = 5
+) -> tuple[Task, StreamModel[Any]]:
+    """Return a model or an exported graph, ready to answer, and its task; see `Task.load`."""
+    found = identify_model(model, "any")  # refuses a damaged file before torch is imported
+    task = task_of(found)
+    if found.text:
+        found.check_images()
+    if not task.outputs:
+        raise ModelError(
+            f"{show_name(model)} is for the task {task.name}, which `saccade predict` cannot run"
+        )
+    return task, task.load(found, engine, images, top)
+
+
 def predict(
-    model: VisionModel, images: Iterable[Named], batch: int = BATCH
+    task: Task, model: StreamModel[Any], images: Iterable[Named], batch: int = BATCH
 ) -> Generator[NamedAnswer, None, None]:
     """Yield an answer to each image, in order; what cannot be read gives its error."""
     names: deque[str] = deque()
@@ -93,13 +112,13 @@ def predict(
             names.append(name)
             yield source
 
-    with closing(stream(model, sources(), batch)) as answers:
+    with closing(task.predict(model, sources(), batch)) as answers:
         for answer in answers:
             yield names.popleft(), answer
 
 
 def count(words: Iterable[str], seconds: float = 0.3) -> int | None:
-    """Return how many images `find` would give, roughly; None if it takes longer to find out."""
+    """Return roughly how many images `find` yields; None if counting them takes too long."""
     end = monotonic() + seconds
     total = 0
     for _ in find(words):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from saccade.api.inputs import Say, identify_model
+from saccade.api.inputs import Say, check_ability, identify_model
 from saccade.errors import UsageError, check_number, check_word
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def prune(
     Args:
         keep: Share of the patches kept at each pruning stage; or give `target_ms` or `speed_up`.
         how: With `keep`: drop (trains), or without training merge, merge-paper, attention or random.
-        batch: Images at once, for a speed.
+        batch: Batch size at which a target speed is measured.
     """
     speed = _required_speed(keep, target_ms, speed_up)
     check_word("--how", how, HOW)
@@ -52,8 +52,9 @@ def prune(
         raise UsageError(
             "a target speed tries both dropping and merging and takes the better; leave out --how"
         )
-    identify_model(model)  # refuses a damaged file before torch is imported
+    check_ability(identify_model(model), "prune")  # refuses a damaged file before torch is imported
     from saccade.prune import prune as pruning
+    from saccade.prune.learn import learn
     from saccade.vision import pruned
 
     if speed is not None:
@@ -71,7 +72,7 @@ def prune(
     from saccade.train import start
 
     with joined() as team:
-        run = pruning.learn(model, data, keep, out, given, format)
+        run = learn(model, data, keep, out, given, format)
         run.go()
         if not team.leads:
             return None
@@ -82,7 +83,7 @@ def prune(
 def _required_speed(
     keep: float | None, target: float | None, faster: float | None
 ) -> Callable[[float], float] | None:
-    """Return a function from the dense model's seconds to the speed-up it needs; None for a share."""
+    """Return a function from the dense model's seconds to the speed-up it needs; None with --keep."""
     options = {"--keep": keep, "--target-ms": target, "--speed-up": faster}
     given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:

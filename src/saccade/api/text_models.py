@@ -1,6 +1,6 @@
 """Text models: what `saccade.load` returns for the folder of one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 class TextModel:
     """A text network together with its vocabularies: all it needs to answer."""
 
-    def __init__(self, spoken: TextFolder) -> None:
-        self.spoken = spoken
-        self.module: Text = spoken.module.eval()
-        self.layout = spoken.layout
+    def __init__(self, loaded: TextFolder) -> None:
+        self.loaded = loaded
+        self.module: Text = loaded.module.eval()
+        self.layout = loaded.layout
         """Whose layout the weights were read from."""
         self.folder: Path | None = None
         """The run that trained it, if there is one."""
@@ -45,12 +45,12 @@ class TextModel:
     @property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of what it writes."""
-        return self.spoken.vocabulary
+        return self.loaded.vocabulary
 
     @property
     def task(self) -> str:
-        """translate, caption or language."""
-        return self.spoken.task
+        """What it was trained for: a name that `saccade train --task` takes."""
+        return self.loaded.task
 
     @property
     def device(self) -> torch.device:
@@ -77,8 +77,8 @@ class TextModel:
         self, texts: Sequence[str], how: Decoding | None = None, batch: int = BATCH
     ) -> list[list[Generated]]:
         """Return translations of each text, best first, with their log-probabilities."""
-        self.check("translate")
-        return translations(self.module, self.spoken.reads, self.vocabulary, texts, how, batch)
+        self.check(self.translate)
+        return translations(self.module, self.loaded.reads, self.vocabulary, texts, how, batch)
 
     def caption(self, pictures: Iterable[PictureSource], how: Decoding | None = None) -> list[str]:
         """Return a sentence for each image."""
@@ -88,9 +88,9 @@ class TextModel:
         self, pictures: Iterable[PictureSource], how: Decoding | None = None
     ) -> list[list[Generated]]:
         """Return sentences for each image, best first, with their log-probabilities."""
-        self.check("caption")
-        assert self.spoken.preprocess is not None
-        image = torch.from_numpy(self.spoken.preprocess.batch(list(pictures)))
+        self.check(self.caption)
+        assert self.loaded.preprocess is not None
+        image = torch.from_numpy(self.loaded.preprocess.batch(list(pictures)))
         return captions(self.module, self.vocabulary, image, how)
 
     @overload
@@ -120,7 +120,7 @@ class TextModel:
         self, texts: Sequence[str], how: Decoding | None = None, batch: int = BATCH
     ) -> list[list[Generated]]:
         """Return continuations of each text, best first, with their log-probabilities."""
-        self.check("complete")
+        self.check(self.complete)
         return completions(self.module, self.vocabulary, texts, how, batch)
 
     @overload
@@ -131,7 +131,7 @@ class TextModel:
         self, text: str | Sequence[str], top: int = 5
     ) -> list[list[Filling]] | list[list[list[Filling]]]:
         """Return the likeliest words for each [MASK] of a text, or of each text in a list."""
-        self.check("fill")
+        self.check(self.fill)
         found = fillings(self.module, self.vocabulary, [text] if isinstance(text, str) else list(text), top)
         return found[0] if isinstance(text, str) else found
 
@@ -139,16 +139,17 @@ class TextModel:
         """Return the attention from word to word, or from a translation (default: its own) to the source."""
         from saccade.explain.text.attention import read_text
 
-        return read_text(self.spoken, text, target)
+        return read_text(self.loaded, text, target)
 
-    def check(self, verb: str) -> None:
-        """Refuse what this model cannot do."""
+    def check(self, method: Callable[..., object]) -> None:
+        """Refuse what this model cannot do: a method such as `fill`."""
+        verb = method.__name__
         if verb in self.verbs:
             return
         if verb == "fill" and isinstance(self.module, BERT):
-            raise ModelError("this BERT has no masked-language head, so it cannot fill; load one that has")
+            raise ModelError("this BERT has no masked-language head, so it cannot fill; load one that has it")
         kind = type(self.module).__name__
-        able = " or ".join(self.verbs).replace("caption", "translate an image") or "explain"
+        able = " or ".join(self.verbs).replace(self.caption.__name__, "caption an image") or "explain"
         raise ModelError(f"a {kind} cannot {verb}; it can {able}; load a model that can {verb}")
 
     @property
@@ -158,16 +159,16 @@ class TextModel:
             return ("complete",)
         if isinstance(self.module, BERT):
             return ("fill",) if self.module.fill is not None else ()
-        return (self.task,)
+        return ((self.translate if self.loaded.translates else self.caption).__name__,)
 
     def save(self, folder: str | Path, layout: str = "saccade") -> Path:
         """Write a model folder; `layout` may be hf for a GPT or BERT. Nothing is overwritten."""
         with fresh(Path(folder)) as made:
-            save_text(made, self.spoken, layout)
+            save_text(made, self.loaded, layout)
         return made
 
     def __repr__(self) -> str:
         words = f"{len(self.vocabulary):,} words"
-        if self.task == "translate":
-            words = f"from {self.spoken.sides[0]} to {self.spoken.sides[1]}, {words}"
+        if self.loaded.translates:
+            words = f"from {self.loaded.sides[0]} to {self.loaded.sides[1]}, {words}"
         return f"TextModel({type(self.module).__name__}, {parameters(self.module):,} parameters, {words})"

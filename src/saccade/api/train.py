@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from saccade.api.models import Model, load
-from saccade.api.text_models import TextModel
 from saccade.errors import DataError, UsageError
 from saccade.processes import joined
 from saccade.task import Task
 from saccade.tasks import find_task, fitting_task, other_task
-from saccade.train import cross_validation, start
+from saccade.train import start
 from saccade.train.run import Run
+
+if TYPE_CHECKING:
+    from saccade.api.models import Model
+    from saccade.api.text_models import TextModel
 
 
 def start_run(
@@ -24,7 +26,7 @@ def start_run(
     quiet: bool = False,
     empty: bool = False,
 ) -> Run:
-    """Return a run about to begin; `task` is what data and model look like if it is empty."""
+    """Return a run ready to start; an empty `task` is inferred from the data and the model."""
     chosen = find_task(task) if task else fitting_task(data, model, changes)
     try:
         return start.start(chosen, data, model, out, changes, format, quiet, empty)
@@ -35,7 +37,7 @@ def start_run(
 
 
 def resume_run(folder: Path, quiet: bool = False) -> Run:
-    """Return a run as its newest whole checkpoint left it."""
+    """Return a run, resumed from its newest complete checkpoint."""
     return start.resume(find_task(start.run_task(folder)), folder, quiet)
 
 
@@ -49,7 +51,7 @@ def run_training(
     resume: Path | None = None,
 ) -> Path | None:
     """Train to the end and evaluate; under torchrun, only the leading process gets the folder."""
-    if resume is not None and cross_validation.is_cross_validation(resume):
+    if resume is not None and start.is_cross_validation(resume):
         return resume_folds(resume)
     with joined() as team:
         if resume is None:
@@ -76,12 +78,16 @@ def run_folds(
     quiet: bool = False,
 ) -> Path:
     """Cross-validate, then train on everything; return the run folder."""
+    from saccade.train import cross_validation
+
     chosen = _able(data, model, changes, task, "folds")
     return cross_validation.cross_validate(chosen, data, folds, model, out, changes, format, quiet)
 
 
 def resume_folds(folder: Path, quiet: bool = False) -> Path:
     """Resume a cross-validation."""
+    from saccade.train import cross_validation
+
     return cross_validation.resume(find_task(start.run_task(folder)), folder, quiet)
 
 
@@ -89,10 +95,7 @@ def run_probe(
     data: str, model: str, out: Path | None, changes: Sequence[str], format: str, task: str
 ) -> Path:
     """Fit a linear head on frozen features; return the run folder."""
-    from saccade.tasks.classify.probe import probe
-
-    _able(data, model, changes, task, "probe")
-    return probe(data, model, out, changes, format)
+    return _able(data, model, changes, task, "probe").probe(data, model, out, changes, format)
 
 
 def _able(data: str, model: str, changes: Sequence[str], task: str, ability: str) -> Task:
@@ -103,16 +106,16 @@ def _able(data: str, model: str, changes: Sequence[str], task: str, ability: str
 
 
 @overload
-def train(  # type: ignore[overload-overlap]
+def train(
     data: str | Path,
     *,
-    task: Literal["translate", "language"],
+    task: str,
     model: str | Path = "",
     out: str | Path | None = None,
     minutes: float | None = None,
     quiet: bool = False,
     **changes: object,
-) -> TextModel: ...
+) -> Any: ...
 @overload
 def train(
     data: str | Path,
@@ -122,7 +125,7 @@ def train(
     minutes: float | None = None,
     quiet: bool = False,
     **changes: object,
-) -> Model: ...
+) -> "Model": ...
 def train(
     data: str | Path,
     *,
@@ -131,7 +134,7 @@ def train(
     minutes: float | None = None,
     quiet: bool = False,
     **changes: object,
-) -> Model | TextModel:
+) -> "Model | TextModel":
     """Train on images or text as `saccade train` does; return the best model, with its run as `folder`.
 
     Args:
@@ -144,6 +147,8 @@ def train(
     run = start_run(str(data), str(model), None if out is None else Path(out), typed, quiet=quiet)
     run.go()
     start.finish(run)
+    from saccade.api.load import load
+
     made = load(run.folder)
     made.folder = run.folder
     return made

@@ -8,10 +8,10 @@ from saccade.check import page
 from saccade.check.examine import Examination, examine
 from saccade.check.page import CheckResult
 from saccade.data.pictures import Pictures
-from saccade.data.readers.listing import plural
 from saccade.data.readers.open import open_images
 from saccade.data.splits import Splits
 from saccade.errors import check_number
+from saccade.wording import count
 
 if TYPE_CHECKING:
     from saccade.check.label_errors import LabelErrors
@@ -38,7 +38,7 @@ def check_data(
 
         models = load_models(run, found)
         seen = examine(found, workers, not quick)
-        suspicion = find_label_errors(models, found, seen, workers)
+        suspicion = find_label_errors(models, found, seen)
     else:
         seen = examine(found, workers, not quick)
     findings = CheckResult(data, found, seen, summary(found, seen, suspicion), suspicion)
@@ -60,4 +60,4 @@ def summary(found: Splits[Pictures], seen: Examination, suspicion: "LabelErrors 
         (len(found.warnings), "note", ""),
         (suspected, "suspected label", ""),
     ]
-    return "found: " + ", ".join(f"{plural(count, noun)}{end}" for count, noun, end in counts if count)
+    return "found: " + ", ".join(f"{count(n, noun)}{end}" for n, noun, end in counts if n)

@@ -93,7 +93,7 @@ class Examination:
 
     @property
     def leaks(self) -> tuple[DuplicateGroup, ...]:
-        """Duplicates in two splits: the model is evaluated on what it was trained on."""
+        """Duplicates in two splits: the model is evaluated on images it was trained on."""
         return tuple(group for group in self.twins if group.across_splits)
 
     @property
@@ -163,7 +163,7 @@ def _look(images: Pictures, i: int, full: bool) -> _Seen:
 def _look_at_all(
     splits: dict[str, Pictures], full: bool, workers: int, progress: Callable[[int], object] | None
 ) -> Iterator[_Seen]:
-    """Yield what was found in every image, in order; threads suffice, as decoding frees the lock."""
+    """Yield what was found in every image, in order; threads suffice, as decoding releases the GIL."""
     chunks = [(images, start) for images in splits.values() for start in range(0, len(images), CHUNK)]
 
     stopped = threading.Event()

@@ -1,28 +1,24 @@
 """Find labels that a trained model contradicts; its run says which images it was trained on."""
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from saccade import values
 from saccade.check.examine import Examination, ImageRef
 from saccade.data.pictures import Pictures
-from saccade.data.readers.listing import plural
 from saccade.data.splits import Splits
 from saccade.errors import DataError, ModelError, SaccadeError, UsageError
-from saccade.files.paths import shown
 from saccade.files.strict_json import read_json
 from saccade.metrics.label_errors import find_label_errors as confident_errors
-from saccade.models.modules import device_of
 from saccade.recipe import Recipe
-from saccade.train.cross_validation import is_cross_validation
 from saccade.train.selection import Selection
+from saccade.train.start import is_cross_validation
+from saccade.vision.model import Classifier, ImagesByNumber, Probabilities
 from saccade.weights.load import Loaded, load
+from saccade.wording import count, printable
 
 UNSEEN, LEARNT, UNKNOWN = "unseen", "learnt", "unknown"
 PARTS = {
@@ -36,7 +32,6 @@ CAUTION = {
     LEARNT: "a model memorises its training labels, so more of these may be wrong",
     UNKNOWN: "if it was trained on them, more of these may be wrong",
 }
-BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +63,8 @@ class Group:
     @property
     def heading(self) -> str:
         """How many labels are suspected, and among which images."""
-        found = plural(len(self.suspects), "suspected label") if self.suspects else "no suspected label"
-        return f"{found} among the {plural(self.pictures, 'image')} {PARTS[self.kind]}"
+        found = count(len(self.suspects), "suspected label") if self.suspects else "no suspected label"
+        return f"{found} among the {count(self.pictures, 'image')} {PARTS[self.kind]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +108,8 @@ class RunModels:
         if not any((kinds == UNKNOWN).any() for kinds in self.kinds.values()):
             return ""
         return (
-            f"names, labels or sizes of the images differ from those that {shown(self.run)} was trained on, "
-            "so for some of them it is unknown whether the model has seen them"
+            f"names, labels or sizes of the images differ from those that {printable(self.run)} was trained "
+            "on, so for some of them it is unknown whether the model has seen them"
         )
 
 
@@ -139,20 +134,21 @@ def _open(run: Path, found: Splits[Pictures]) -> tuple[dict[str, np.ndarray], Lo
     """Return which images the model of a run folder was trained on, and the model."""
     if not (run / "recipe.json").is_file():
         raise UsageError(
-            f"{shown(run)} is not a run folder (it has no recipe.json); give the folder that training wrote"
+            f"{printable(run)} is not a run folder (it has no recipe.json); "
+            "give the folder that training wrote"
         )
     recipe, described = read_json(run / "recipe.json"), read_json(run / "data.json")
-    try:  # also of a probe, whose recipe has other fields
+    try:  # also for a probe, whose recipe has other fields
         parting = values.from_json(Recipe, {name: recipe[name] for name in ("seed", "val") if name in recipe})
     except ValueError as error:
-        raise ModelError(f"{shown(run / 'recipe.json')} cannot be used: {error}") from error
+        raise ModelError(f"{printable(run / 'recipe.json')} cannot be used: {error}") from error
     selection = Selection.recorded(described)
     try:
         parted = selection.apply(found, parting)
-    except SaccadeError:  # they cannot be split as the run's were, so they are not the run's
+    except SaccadeError:  # images that cannot be split as the run's were are not the run's
         parted = found
     loaded = load(run)
-    found.map(lambda part: part.relabel(loaded.labels, shown(run)))
+    found.map(lambda part: part.relabel(loaded.labels, printable(run)))
     return _kinds(found, parted, described), loaded
 
 
@@ -177,9 +173,7 @@ def _fingerprint(described: dict[str, Any], word: str) -> str:
     return str(part.get("fingerprint", "")) if isinstance(part, dict) else ""
 
 
-def find_label_errors(
-    models: RunModels, found: Splits[Pictures], seen: Examination, workers: int = 2
-) -> LabelErrors:
+def find_label_errors(models: RunModels, found: Splits[Pictures], seen: Examination) -> LabelErrors:
     """Return the labels that the model contradicts, of all images that can be read.
 
     Training images have their own thresholds: the model is more confident there, right or wrong.
@@ -190,13 +184,17 @@ def find_label_errors(
         known = images.relabel(names).labels
         for number, model in enumerate(models.models):
             turn = np.setdiff1d(np.flatnonzero(models.turns[split] == number), seen.bad(split))
-            for i, row in _answers(model, images, turn, workers):
+            probabilities = Probabilities(Classifier(model.module, model.preprocess))
+            for k, row in ImagesByNumber(probabilities, images.take(turn)).answers():
+                i = int(turn[k])
                 p.append(row)
                 labels.append(int(known[i]))
                 kinds.append(str(models.kinds[split][i]))
                 places.append((split, i))
     if not p:
-        raise DataError("none of the images can be read, so no label can be checked; expected one or more")
+        raise DataError(
+            "none of the images can be read, so no label can be checked; expected at least one readable image"
+        )
     parts = []
     for kind in PARTS:
         chosen = [k for k, each in enumerate(kinds) if each == kind]
@@ -214,27 +212,3 @@ def find_label_errors(
 def _place(found: Splits[Pictures], split: str, i: int) -> ImageRef:
     images = found.by_name[split]
     return ImageRef(split, i, images.name(i), images.classes[images.labels[i]])
-
-
-def _answers(
-    loaded: Loaded, images: Pictures, chosen: np.ndarray, workers: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the index and the probabilities of each image that can be read."""
-
-    def read(i: int) -> np.ndarray | None:
-        try:
-            return loaded.preprocess(images.read(i))
-        except DataError:  # the examination reports it, unless it read only the headers
-            return None
-
-    device = device_of(loaded.module)
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        for start in range(0, len(chosen), BATCH):
-            numbers = chosen[start : start + BATCH].tolist()
-            arrays = [(i, array) for i, array in zip(numbers, pool.map(read, numbers), strict=True)]
-            whole = [(i, array) for i, array in arrays if array is not None]
-            if whole:
-                batch = torch.from_numpy(np.stack([array for _, array in whole])).to(device)
-                with torch.inference_mode():
-                    p = loaded.module(batch).float().softmax(-1).cpu().numpy()
-                yield from ((i, row) for (i, _), row in zip(whole, p, strict=True))

@@ -2,9 +2,9 @@
 
 The hash is the sign of the lowest 8 x 8 cosine coefficients against their median (pHash, Zauner 2010). Hashes
 that differ in at most 6 of 64 bits agree in at least one of 7 blocks of them (multi-index hashing, Norouzi
-et al. 2012, https://arxiv.org/abs/1307.2982), so only images that share a block are compared. What is near
-by its hash is then compared pixel by pixel at 16 x 16. Of 1,397 photographs every one was found again at JPEG
-quality 30 and at half the size, 99 % at 115 % brightness, and none of 975,106 pairs was called near wrongly.
+et al. 2012, https://arxiv.org/abs/1307.2982), so only images that share a block are compared. Pairs
+with similar hashes are then compared pixel by pixel at 16 x 16. All of 1,397 photographs were found again at
+JPEG quality 30 and at half the size, 99 % at 115 % brightness; none of 975,106 pairs was a false match.
 """
 
 from collections.abc import Iterator

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING
 
 from saccade.check.examine import Balance, DuplicateGroup, Examination, ImageRef
 from saccade.data.pictures import Pictures
-from saccade.data.readers.listing import plural
 from saccade.data.splits import Splits
 from saccade.errors import UsageError
 from saccade.files.atomic import write_text
-from saccade.files.paths import shown
 from saccade.report.html import Html, joined, name, page, section, soft, table, tag
 from saccade.report.plots import Cell
 from saccade.report.thumbnails import thumbnail
-from saccade.wording import percent
+from saccade.wording import count, percent, printable
 
 if TYPE_CHECKING:  # it imports torch, which examining images does not need
     from saccade.check.label_errors import Group, LabelErrors
 
 ENDING = ": saccade check"
-"""The end of the title, which identifies a page of ours."""
+"""The end of the title, which identifies a page of `saccade check`."""
 PICTURED = 40
 """Groups or suspected labels of one kind shown with thumbnails; the rest are listed by name."""
 SIDE_BY_SIDE = 6
@@ -38,7 +36,7 @@ TWINS = {
     ),
     "leaks": (
         "The same image in two splits",
-        "The model is evaluated on what it was trained on, so its score is too good.",
+        "The model is evaluated on images it was trained on, so its score is too high.",
     ),
     "duplicates": (
         "The same image twice",
@@ -64,7 +62,7 @@ def check_target(path: Path) -> None:
         raise UsageError(f"the page to write is {str(path)!r}, a folder; expected the name of a file in it")
     if not path.parent.is_dir():
         raise UsageError(
-            f"{shown(path)} cannot be written: the folder {shown(path.parent)} does not exist; "
+            f"{printable(path)} cannot be written: the folder {printable(path.parent)} does not exist; "
             "create it or choose another"
         )
     if not os.path.lexists(path):
@@ -76,7 +74,7 @@ def check_target(path: Path) -> None:
                 start = file.read(4096)
     if not start.startswith(b"<!doctype html>") or f"{ENDING}</title>".encode() not in start:
         raise UsageError(
-            f"{shown(path)} exists and is not a page of `saccade check`, so it is not replaced; "
+            f"{printable(path)} exists and is not a page of `saccade check`, so it is not replaced; "
             "choose another name or remove it"
         )
 
@@ -98,7 +96,7 @@ def write_page(path: Path, findings: CheckResult) -> None:
     if findings.suspicion is not None:
         parts.append(_suspicion(findings.found, findings.suspicion))
         links["suspects"] = "Suspected labels"
-    title = f"{shown(findings.data, 80)}{ENDING}"
+    title = f"{printable(findings.data, 80)}{ENDING}"
     write_text(path, page(title, joined(parts), links))
 
 
@@ -127,7 +125,7 @@ def _summary(findings: CheckResult) -> Html:
     notes = [tag("ul", *(tag("li", tag("bdi", note)) for note in found.warnings))] if found.warnings else []
     return tag(
         "section",
-        tag("h1", name(shown(findings.data, 80)), id="summary-title"),
+        tag("h1", name(printable(findings.data, 80)), id="summary-title"),
         tag("p", tag("bdi", found.summary)),
         tag("p", tag("strong", findings.verdict), cls="note"),
         tag("dl", *boxes, cls="tiles"),
@@ -149,7 +147,7 @@ def _balance(seen: Examination) -> Html:
     head = tag("tr", ends[0], *numbers, ends[1])
     body = joined(_class(each, words, most) for each in rows)
     order = f"; the bars show {', then '.join(words)}" if len(words) > 1 else ""
-    caption = f"{plural(len(rows), 'class')}, the largest first{order}"
+    caption = f"{count(len(rows), 'class')}, the largest first{order}"
     parts = (tag("caption", caption), tag("thead", head), tag("tbody", body))
     whole = tag("table", *parts, id="balance", style="width: 100%")
     return tag("div", whole, cls="scroll", role="region", aria_label=caption, tabindex="0")
@@ -194,7 +192,7 @@ def _unreadable(seen: Examination) -> Iterator[Html]:
     yield tag("p", "Training skips a few such images, and stops if there are too many.")
     lines = []
     for each in seen.unreadable[:LISTED]:
-        where = f" ({each.place.split}, {shown(each.place.label)})"
+        where = f" ({each.place.split}, {printable(each.place.label)})"
         called = [] if each.place.name in each.reason else [tag("code", name(each.place.name)), ": "]
         lines.append(tag("li", *called, tag("bdi", each.reason), tag("span", where, cls="soft")))
     yield tag("ul", *lines)
@@ -221,7 +219,7 @@ def _twins(found: Splits[Pictures], groups: Sequence[DuplicateGroup], anchor: st
             for place in group.places
         ]
         heads = ("group", "how", "image", "split", "class")
-        yield _rows(f"{anchor}-more", f"{plural(len(rest), 'more group')}, without thumbnails", heads, rows)
+        yield _rows(f"{anchor}-more", f"{count(len(rest), 'more group')}, without thumbnails", heads, rows)
 
 
 def _suspicion(found: Splits[Pictures], suspicion: "LabelErrors") -> Html:
@@ -258,7 +256,7 @@ def _part(found: Splits[Pictures], part: "Group") -> Iterator[Html]:
         heads = ("image", "split", "label says", "model says", "confidence", "confidence in the label")
         yield _rows(
             f"{part.kind}-more",
-            f"{plural(len(rest), 'more suspected label')}, without thumbnails",
+            f"{count(len(rest), 'more suspected label')}, without thumbnails",
             heads,
             rows,
         )
@@ -271,7 +269,7 @@ def _sure(sure: float, own: float) -> str:
 def _card(found: Splits[Pictures], place: ImageRef, more: Sequence[tuple[str, str]]) -> Html:
     """Return a thumbnail with its name, split and label, and further lines."""
     said = [("label says", place.label), *more]
-    alt = ", ".join([shown(place.name, 60), *(f"{what} {shown(value, 60)}" for what, value in said)])
+    alt = ", ".join([printable(place.name, 60), *(f"{what} {printable(value, 60)}" for what, value in said)])
     small = thumbnail(found.by_name[place.split], place.index)
     image = tag("span", "no thumbnail", cls="none")
     if small is not None:

@@ -5,68 +5,45 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from saccade import __version__
-from saccade.cli import (
-    bench,
-    check,
-    compare,
-    demo,
-    embed,
-    evaluate,
-    explain,
-    export,
-    models,
-    predict,
-    prune,
-    text,
-    train,
-)
 from saccade.errors import TOO_MANY_FILES, SaccadeError
 from saccade.libraries import disable_telemetry, move_caches
 from saccade.signals import Interrupt, listening
+from saccade.wording import printable
 
-app = typer.Typer(
-    name="saccade",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain text: it can be copied, and rich would take a third of the time to start
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-VERBS = (
-    demo.demo,
-    check.check,
-    train.train,
-    evaluate.evaluate,
-    compare.compare,
-    prune.prune,
-    bench.bench,
-    predict.predict,
-    explain.explain,
-    embed.embed,
-    export.export,
-    text.translate,
-    text.complete,
-    text.fill,
-    models.models,
-    models.convert,
-    models.pull,
-    models.doctor,
-)
-for verb in VERBS:
-    app.command()(verb)
+VERBS = {
+    verb: module
+    for module, verbs in (
+        ("demo", "demo"),
+        ("check", "check"),
+        ("train", "train"),
+        ("evaluate", "evaluate"),
+        ("compare", "compare"),
+        ("prune", "prune"),
+        ("bench", "bench"),
+        ("predict", "predict"),
+        ("explain", "explain"),
+        ("embed", "embed"),
+        ("export", "export"),
+        ("text", "translate complete fill"),
+        ("models", "models convert pull doctor"),
+    )
+    for verb in verbs.split()
+}
+"""The commands in the order of the help, and the files here that define them."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MANY = (errno.EMFILE, errno.ENFILE)
 REFUSED = {
     errno.ENAMETOOLONG: (2, "the name is too long for the file system; use a shorter one"),
     errno.ELOOP: (2, "it is a link that leads back to itself; remove the link"),
-    errno.EACCES: (2, "you lack the permission; grant it (chmod) or choose another path"),
-    errno.EPERM: (2, "you lack the permission; grant it (chmod) or choose another path"),
+    errno.EACCES: (2, "you lack permission; grant it (chmod) or choose another path"),
+    errno.EPERM: (2, "you lack permission; grant it (chmod) or choose another path"),
     errno.EROFS: (2, "the disk is read-only; choose another path"),
     errno.ENOENT: (2, "it does not exist, or no longer does; check the path"),
     errno.ENOTDIR: (2, "part of its path is a file; expected a folder; check the path"),
@@ -82,7 +59,7 @@ REFUSED = {
     errno.EAGAIN: (5, "the machine has no processes or memory left; close other programs"),
     errno.EFBIG: (5, "the file would be larger than allowed; raise the limit (ulimit -f)"),
 }
-"""Refusals of the operating system: the exit code, and what to do."""
+"""Errors of the operating system: the exit code, and what to do."""
 LONGEST = 500
 """Characters of an error line; a longer one keeps its start and its end, which says what to do."""
 WORD = 120
@@ -96,7 +73,6 @@ def _version(wanted: bool) -> bool:
     return wanted
 
 
-@app.callback()
 def options(
     _debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     _: Annotated[
@@ -104,6 +80,22 @@ def options(
     ] = False,
 ) -> None:
     """Vision Transformers you can see inside, and ship. To start: `saccade demo`."""
+
+
+def build_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
+    """Return the command line with some of its commands; a file is imported only for its own."""
+    app = typer.Typer(
+        name="saccade",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain text: it can be copied, and rich takes a third of the time to start
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    for verb in verbs:
+        app.command()(getattr(import_module(f"saccade.cli.{VERBS[verb]}"), verb))
+    return app
 
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
@@ -115,10 +107,10 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     disable_telemetry()
     move_caches()
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # typer's parser looks for them, in 25 ms
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # typer's parser spends 25 ms on them
     interrupt = Interrupt(_busy)
-    # the installed command listens to its very end: torch takes a second to exit, enough for another Ctrl-C
-    with listening(interrupt, restore=words is not None):  # SIGTERM leaves as Ctrl-C does
+    # the installed command listens until it exits: torch takes a second to exit, enough for another Ctrl-C
+    with listening(interrupt, restore=words is not None):  # SIGTERM ends it as Ctrl-C does
         try:
             _run(sys.argv[1:] if words is None else list(words), interrupt)
         except KeyboardInterrupt:  # it came while an error was being reported
@@ -129,10 +121,12 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
 
 def _run(words: list[str], interrupt: Interrupt) -> NoReturn:
     """Run a command and exit."""
-    debug = "--debug" in words[: next((i for i, word in enumerate(words) if word[:1] != "-"), None)]
+    first = next((i for i, word in enumerate(words) if word[:1] != "-"), len(words))
+    debug, verb = "--debug" in words[:first], "".join(words[first : first + 1])
     try:
+        app = build_app((verb,) if verb in VERBS else VERBS)
         code = app(words, prog_name="saccade", standalone_mode=False)
-        sys.stdout.flush()  # here, so that a reader that has gone raises inside the try
+        sys.stdout.flush()  # here, so that a closed pipe raises inside the try
         sys.exit(code if isinstance(code, int) else 0)
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -224,7 +218,7 @@ def _cut(text: str, most: int) -> str:
 
 def _leave(sentence: str, code: int) -> NoReturn:
     red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
-    sentence = _cut(" ".join(sentence.split("\n")), 10 * LONGEST)  # a library's message may have megabytes
-    line = _shorten("".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence))
+    sentence = _cut(" ".join(sentence.split("\n")), 10 * LONGEST)  # a library's message may be megabytes long
+    line = _shorten(printable(sentence, len(sentence)))
     print(f"{red}error:{plain} {line}", file=sys.stderr)
     sys.exit(code)

@@ -65,7 +65,7 @@ def normalise(text: str | None) -> tuple[Triple, Triple] | None:
         found = []
     if len(found) != 6:
         raise UsageError(
-            f"normalise is {text!r}; expected half, imagenet, or 3 means and 3 deviations with commas"
+            f"normalise is {text!r}; expected half, imagenet, or 3 means and 3 deviations, comma-separated"
         )
     a, b, c, d, e, f = found
     return (a, b, c), (d, e, f)

@@ -21,7 +21,7 @@ def bench(
     ] = "",
     engine: Annotated[str, typer.Option(help="all, auto, or a list from eager, onnx, openvino.")] = "all",
     batch: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,8",
-    seconds: Annotated[float, typer.Option(help="For each model, engine and batch size.")] = 2.0,
+    seconds: Annotated[float, typer.Option(help="Time for each model, engine and batch size.")] = 2.0,
     count: Annotated[int, typer.Option(help="Images of DATA to score on.")] = 500,
     out: Annotated[Path | None, typer.Option(help="The plot, a .png; default accuracy-by-speed.png.")] = None,
     kind: FormatOption = "auto",
@@ -31,7 +31,9 @@ def bench(
     try:
         batches = sorted({int(word) for word in batch.split(",")})
     except ValueError:
-        raise UsageError(f"--batch is {batch!r}; expected whole numbers with commas such as 1,8") from None
+        raise UsageError(
+            f"--batch is {batch!r}; expected comma-separated whole numbers such as 1,8"
+        ) from None
     if data and out is None:
         out = Path("accuracy-by-speed.png")
     from saccade.api.bench import bench as measure

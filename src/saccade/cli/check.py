@@ -7,6 +7,7 @@ import typer
 
 from saccade.cli.arguments import DataArgument, FormatOption
 from saccade.cli.output import print_json, say, table
+from saccade.wording import count, show_name
 
 if TYPE_CHECKING:
     from saccade.check.examine import DuplicateGroup, Examination, ImageRef
@@ -51,7 +52,6 @@ def check(
 
 def _report(findings: "CheckResult") -> list[str]:
     """Return the parts of the report, each a table or a heading with lines below it."""
-    from saccade.data.readers.listing import plural
 
     seen, suspicion = findings.seen, findings.suspicion
     parts = [_class_table(seen), _shape_table(seen)]
@@ -59,16 +59,14 @@ def _report(findings: "CheckResult") -> list[str]:
         parts.append(_part("notes", list(findings.found.warnings)))
     if seen.unreadable:
         lines = [f"{each.place.split}: {each.reason}" for each in seen.unreadable]
-        parts.append(_part(f"{plural(len(lines), 'image')} that cannot be read", lines))
+        parts.append(_part(f"{count(len(lines), 'image')} that cannot be read", lines))
     for groups, words in (
         (seen.contradictions, "the same image under two labels"),
         (seen.leaks, "the same image in two splits"),
         (seen.duplicates, "the same image twice"),
     ):
         if groups:
-            parts.append(
-                _part(f"{words}: {plural(len(groups), 'group')}", [_copies(each) for each in groups])
-            )
+            parts.append(_part(f"{words}: {count(len(groups), 'group')}", [_copies(each) for each in groups]))
     if suspicion is not None:
         parts += [f"note: {suspicion.note}"] * bool(suspicion.note)
         parts += [_label_errors(part) for part in suspicion.parts]
@@ -78,16 +76,14 @@ def _report(findings: "CheckResult") -> list[str]:
 def _label_errors(part: "Group") -> str:
     """Return a table of labels that the model contradicts; the line above it says how far to trust it."""
     from saccade.check.label_errors import CAUTION
-    from saccade.data.image.formats import shown
 
     caution = f" ({CAUTION[part.kind]})" if CAUTION[part.kind] else ""
     if not part.suspects:
         return part.heading + caution
     rows = [["image", "label", "prediction", "confidence", "in the label"]]
-    rows += [
-        [each.place.name, shown(each.place.label), shown(each.answer), f"{each.sure:.1%}", f"{each.own:.1%}"]
-        for each in part.suspects[:MOST]
-    ]
+    for each in part.suspects[:MOST]:
+        names = (each.place.name, show_name(each.place.label), show_name(each.answer))
+        rows.append([*names, f"{each.sure:.1%}", f"{each.own:.1%}"])
     lines = table(rows, right=(3, 4)).splitlines()
     return "\n  ".join([part.heading + caution, *lines, *_more(len(part.suspects))])
 
@@ -101,14 +97,13 @@ def _more(count: int) -> list[str]:
 
 
 def _class_table(seen: "Examination") -> str:
-    from saccade.data.image.formats import shown
 
     words = list(seen.splits)
     rows = sorted(seen.balance, key=lambda each: -sum(each.counts.values()))
     kept = rows if len(rows) <= CLASSES else rows[: CLASSES // 2] + rows[-CLASSES // 2 :]
     lines = [["class", *words, "unreadable"]]
     lines += [
-        [shown(each.label), *(f"{each.counts[word]:,}" for word in words), f"{each.unreadable:,}"]
+        [show_name(each.label), *(f"{each.counts[word]:,}" for word in words), f"{each.unreadable:,}"]
         for each in kept
     ]
     lines.append(["all", *(f"{count:,}" for count in seen.splits.values()), f"{len(seen.unreadable):,}"])
@@ -127,10 +122,9 @@ def _shape_table(seen: "Examination") -> str:
 
 
 def _copies(group: "DuplicateGroup") -> str:
-    from saccade.data.image.formats import shown
 
     def words(place: "ImageRef") -> str:
-        return f"{place.name} ({place.split}, {shown(place.label)})"
+        return f"{place.name} ({place.split}, {show_name(place.label)})"
 
     sign = " = " if group.exact else " ~ "
     more = f" and {len(group.places) - 4} more" if len(group.places) > 4 else ""

@@ -18,15 +18,15 @@ FRACTIONS = "0.1,0.3,1"
 def compare(
     data: DataArgument = "",
     models: Annotated[
-        str, typer.Option(help="Names (saccade models) with commas; default: a ViT and a ResNet.")
+        str, typer.Option(help="Comma-separated names (saccade models); default: a ViT and a ResNet.")
     ] = "",
     fractions: Annotated[
-        str, typer.Option(help="Shares of the training images to train on, with commas.")
+        str, typer.Option(help="Comma-separated shares of the training images to train on.")
     ] = FRACTIONS,
     equal: Annotated[
         str, typer.Option(help="params: match parameter counts; time: give each --minutes; or both.")
     ] = "",
-    minutes: Annotated[float, typer.Option(help="For each training, with --equal time.")] = 0.0,
+    minutes: Annotated[float, typer.Option(help="Time for each training run, with --equal time.")] = 0.0,
     out: Annotated[Path | None, typer.Option(help="Folder; default runs/compare-<name of the data>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume a comparison that was stopped.")] = None,
     changes: ChangesOption = None,
@@ -66,11 +66,13 @@ def _numbers(text: str) -> list[float]:
     try:
         return [float(word) for word in _words(text)] or [1.0]
     except ValueError:
-        raise UsageError(f"--fractions is {text!r}; expected numbers with commas such as 0.1,0.3,1") from None
+        raise UsageError(
+            f"--fractions is {text!r}; expected comma-separated numbers such as 0.1,0.3,1"
+        ) from None
 
 
 HEAD = (
-    *("model", "data", "images", "accuracy", "95 % interval", "epochs", "trained", "params", "MACs"),
+    *("model", "data", "images", "accuracy", "95% CI", "epochs", "trained", "params", "MACs"),
     *("1 image", "32 at once", "forward", "step", "field", "half in", "attention"),
 )
 

@@ -1,4 +1,4 @@
-"""`saccade embed`: which images, or words, are alike to a model, and which labels look wrong."""
+"""`saccade embed`: which images, or words, look alike to a model, and which labels look wrong."""
 
 import math
 from dataclasses import asdict
@@ -10,6 +10,7 @@ import typer
 from saccade.cli.arguments import ChangesOption, FormatOption, ModelArgument
 from saccade.cli.output import print_json, say, table
 from saccade.errors import check_number
+from saccade.wording import count, percent, some
 
 if TYPE_CHECKING:
     from saccade.api.embed import Nearest, WordMap
@@ -31,7 +32,7 @@ def embed(
     ] = None,
     way: Annotated[str, typer.Option("--map", help="pca, tsne, or umap if it is installed.")] = "tsne",
     split: Annotated[
-        str, typer.Option(help="Only train, val or test; of a translation model: source or target.")
+        str, typer.Option(help="Only train, val or test; for a translation model: source or target.")
     ] = "",
     query: Annotated[
         list[str] | None,
@@ -79,9 +80,7 @@ def embed(
         _print_words(result, as_json)
         say(f"map: {result.page}")
     if result.unread:
-        from saccade.data.readers.listing import plural, some
-
-        say(f"{plural(len(result.unread), 'image')} could not be read: {some(list(result.unread))}")
+        say(f"{count(len(result.unread), 'image')} could not be read: {some(list(result.unread))}")
         raise typer.Exit(1)
 
 
@@ -125,7 +124,6 @@ def _survey_report(seen: "Survey") -> str:
     """Return the scores, and the first of the copies and label errors."""
     from saccade.embedding.map_page import SCORES
     from saccade.embedding.projection import WAYS
-    from saccade.wording import count, percent
 
     found, names = seen.found, seen.found.names
     parts = []

@@ -10,6 +10,7 @@ from saccade.cli.arguments import ModelArgument
 from saccade.cli.output import print_json, say, table
 from saccade.cli.text import check_letters, line, read_texts, word
 from saccade.errors import DataError, check_number
+from saccade.wording import show_name
 
 if TYPE_CHECKING:
     from saccade.api.explain import NamedExplanation
@@ -131,19 +132,18 @@ def _print_json(answers: "list[NamedExplanation]") -> None:
 
 
 def _print_table(answers: "list[NamedExplanation]") -> None:
-    from saccade.data.image.formats import shown
 
     rows = [("image", "answer", "confidence", "method", "where", "top-10% share", "gain", "faithful?")]
     for name, answer in answers:
         if isinstance(answer, DataError):
-            rows.append((shown(name), "(not read)", "", "", "", "", "", ""))
+            rows.append((show_name(name), "(not read)", "", "", "", "", "", ""))
             continue
         heat, verdict = answer.heatmap, answer.verdict
         gain = "" if heat.score is None else f"{heat.score:.3f}"
         faithful = "not measured" if verdict is None else str(verdict)
         rows.append(
             (
-                *(shown(name), shown(heat.label), f"{heat.probability:.1%}", heat.method, answer.where),
+                *(show_name(name), show_name(heat.label), heat.answer, heat.method, answer.where),
                 *(f"{answer.tenth:.0%}", gain, faithful),
             )
         )

@@ -55,7 +55,7 @@ def convert(
             metavar="CHECKPOINT", help="A model file or folder, GPT-2 and BERT too; also .pt, .pth, .bin."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
+    out: Annotated[Path, typer.Option(help="The folder to write; it must be new or empty.")],
     to: Annotated[str, typer.Option(help="The layout: saccade, timm, hf or google.")] = "saccade",
     image: Annotated[str | None, typer.Option(help="Another image size: 384 or 224x448.")] = None,
     patch: Annotated[int | None, typer.Option(help="Another patch size.")] = None,
@@ -66,7 +66,7 @@ def convert(
         ),
     ] = None,
     normalise: Annotated[
-        str | None, typer.Option(help="half, imagenet, or 3 means and 3 deviations with commas.")
+        str | None, typer.Option(help="half, imagenet, or 3 means and 3 deviations, comma-separated.")
     ] = None,
 ) -> None:
     """Convert a checkpoint to a model folder: `saccade convert vit.npz --out vit --labels names.txt`."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import typer
 
 FEW = 16
-"""Examples that are done before a bar could be read."""
+"""Up to this many examples are done before anyone could read a bar."""
 
 
 def say(words: str) -> None:
@@ -22,7 +22,7 @@ def print_json(found: object, indent: int | None = 2, escape: bool = True) -> No
 
 
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Return lines with aligned columns, nothing cut or folded; `right` lists right-aligned columns."""
+    """Return lines with aligned columns, nothing cut or wrapped; `right` lists right-aligned columns."""
     from rich.cells import cell_len  # a Chinese character is two columns wide
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]

@@ -13,11 +13,11 @@ import typer
 
 from saccade.cli.arguments import EngineOption, ModelArgument
 from saccade.errors import DataError, NotFiniteError, SaccadeError, UsageError, check_number
-from saccade.wording import count
+from saccade.wording import count, show_name
 
 if TYPE_CHECKING:
     from saccade.api.predict import NamedAnswer
-    from saccade.types import Prediction
+    from saccade.task import Task
 
 PEEK = 1000
 """Images that are counted to choose an engine: for more than this, the time to load one hardly matters."""
@@ -37,15 +37,11 @@ def predict(
     engine: EngineOption = "",
 ) -> None:
     """Name what is in images: `saccade predict runs/pets cat.jpg holiday/ --top 3`."""
-    from saccade.api.inputs import identify_model
-    from saccade.api.predict import Skipped, find
+    from saccade.api.predict import Skipped, find, open_model
     from saccade.api.predict import count as count_images
     from saccade.api.predict import predict as answer
     from saccade.cli.output import progress
-    from saccade.data.image.formats import shown
     from saccade.engine.select import MANY
-    from saccade.vision.model import load_model
-    from saccade.weights.identify import locate
 
     check_number("top", top, 1, 10**6)
     chosen = [name for name, given in (("json", as_json), ("jsonl", as_jsonl), ("csv", as_csv)) if given]
@@ -54,18 +50,17 @@ def predict(
     skipped = Skipped()
     sources = find(pictures, skipped)
     first = list(islice(sources, PEEK))
-    found = identify_model(locate(model), "any")  # refuses a damaged file before torch is imported
     few = len(first) < PEEK
-    network = load_model(found, engine, len(first) if few else MANY, top)
-    output = FORMATS[chosen[0] if chosen else "table"]()
+    task, network = open_model(model, engine, len(first) if few else MANY, top)
+    output = FORMATS[chosen[0] if chosen else "table"](task)
     rows = chosen and chosen[0] != "json" and sys.stdout.isatty()  # which would be printed into the bar
     with (
-        closing(answer(network, chain(first, sources))) as answers,
+        closing(answer(task, network, chain(first, sources))) as answers,
         progress(lambda: len(first) if few else count_images(pictures), hidden=bool(rows)) as advance,
     ):
         seen = _print(answers, output, advance)
     if skipped.count:
-        names = ", ".join(map(shown, skipped.names)) + ", ..." * (skipped.count > len(skipped.names))
+        names = ", ".join(map(show_name, skipped.names)) + ", ..." * (skipped.count > len(skipped.names))
         print(f"note: {count(skipped.count, 'other file')} skipped: {names}", file=sys.stderr)
     if seen[DataError]:
         print(f"{seen[DataError]} of {count(seen[object], 'image')} could not be read", file=sys.stderr)
@@ -76,7 +71,7 @@ def predict(
 
 
 def _print(answers: Iterable["NamedAnswer"], output: "Output", advance: Any) -> dict[type, int]:
-    """Print each answer when it is there; return how many of each kind of error, and of all, there were."""
+    """Print each answer as soon as it is ready; return the number of answers and of each kind of error."""
     seen: dict[type, int] = {DataError: 0, NotFiniteError: 0, object: 0}
     try:
         for name, answer in answers:
@@ -96,7 +91,7 @@ def _print(answers: Iterable["NamedAnswer"], output: "Output", advance: Any) -> 
 
 
 def _write(text: str) -> None:
-    """Print at once: all of an answer or nothing of it reaches the reader."""
+    """Print in one go: the reader gets all of an answer or nothing."""
     if text:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -104,15 +99,17 @@ def _write(text: str) -> None:
 
 def _about(name: str, error: SaccadeError) -> str:
     """Return what went wrong with which image; a DataError already names it."""
-    from saccade.data.image.formats import shown
 
-    return str(error) if isinstance(error, DataError) else f"{shown(name)}: {error}"
+    return str(error) if isinstance(error, DataError) else f"{show_name(name)}: {error}"
 
 
 class Output:
     """JSON Lines: an object per image; names are exact, with escapes for what is not ASCII."""
 
-    def show(self, name: str, answer: "list[Prediction] | SaccadeError") -> str:
+    def __init__(self, task: "Task") -> None:
+        self.task = task
+
+    def show(self, name: str, answer: Any) -> str:
         """Return the text for one image."""
         return json.dumps(self.row(name, answer)) + "\n"
 
@@ -120,12 +117,11 @@ class Output:
         """Return the text after the last image."""
         return ""
 
-    def row(self, name: str, answer: "list[Prediction] | SaccadeError") -> dict[str, object]:
-        """Return an image and its classes, or what is wrong with it."""
+    def row(self, name: str, answer: Any) -> dict[str, object]:
+        """Return an image and its answer, or what is wrong with it."""
         if isinstance(answer, SaccadeError):
             return {"picture": name, "error": str(answer)}
-        ranked = [{"label": p.label, "score": round(p.score, 6), "index": p.index} for p in answer]
-        return {"picture": name, "predictions": ranked}
+        return {"picture": name, **self.task.to_json(answer)}
 
 
 class JsonOutput(Output):
@@ -133,7 +129,7 @@ class JsonOutput(Output):
 
     start = "[\n"
 
-    def show(self, name: str, answer: "list[Prediction] | SaccadeError") -> str:
+    def show(self, name: str, answer: Any) -> str:
         lines = json.dumps(self.row(name, answer), indent=2).split("\n")
         start, self.start = self.start, ",\n"
         return start + "\n".join(f"  {line}" for line in lines)
@@ -143,42 +139,53 @@ class JsonOutput(Output):
 
 
 class CsvOutput(Output):
-    """A line for each class named; an image that failed has an empty label; odd names are shown escaped."""
+    """A line for each row of an answer; an image that failed has empty cells; odd names are shown escaped."""
 
-    head: tuple[str, ...] = ("picture", "rank", "label", "score", "index")
+    def __init__(self, task: "Task") -> None:
+        super().__init__(task)
+        self.head: tuple[str, ...] = ("picture", "rank", *task.fields)
 
-    def show(self, name: str, answer: "list[Prediction] | SaccadeError") -> str:
-        from saccade.data.image.formats import shown
+    def show(self, name: str, answer: Any) -> str:
         from saccade.files.tables import to_cell
 
         rows: list[tuple[object, ...]] = [self.head] if self.head else []
         self.head = ()
-        cell = to_cell(shown(name))
+        cell = to_cell(show_name(name))
         if isinstance(answer, SaccadeError):
-            rows.append((cell, "", "", "", ""))
+            rows.append((cell, "", *("" for _ in self.task.fields)))
         else:
-            rows += [(cell, i, to_cell(p.label), f"{p.score:.6f}", p.index) for i, p in enumerate(answer, 1)]
+            for rank, row in enumerate(self.task.rows(answer), 1):
+                rows.append((cell, rank, *(self._cell(row[field]) for field in self.task.fields)))
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
         return text.getvalue()
+
+    def _cell(self, value: object) -> object:
+        from saccade.files.tables import to_cell
+
+        if isinstance(value, str):
+            return to_cell(value)
+        return f"{value:.6f}" if isinstance(value, float) else value
 
 
 class TableOutput(Output):
     """Columns for people, aligned in blocks."""
 
-    def __init__(self) -> None:
-        self.rows = [("picture", "score", "label")]
+    def __init__(self, task: "Task") -> None:
+        super().__init__(task)
+        self.columns = task.columns or task.fields
+        self.rows: list[tuple[str, ...]] = [("picture", *self.columns)]
         self.printed = 0
         """Rows that are only kept because the columns below must be as wide."""
 
-    def show(self, name: str, answer: "list[Prediction] | SaccadeError") -> str:
-        from saccade.data.image.formats import shown
+    def show(self, name: str, answer: Any) -> str:
 
         if isinstance(answer, SaccadeError):
             why = "(not read)" if isinstance(answer, DataError) else "(not finite)"
-            self.rows.append((shown(name), "", why))
+            self.rows.append((show_name(name), *("" for _ in self.columns[1:]), why))
         else:
-            self.rows += [(shown(name) * (i == 0), f"{p.score:.1%}", p.label) for i, p in enumerate(answer)]
+            for i, line in enumerate(self.task.table(answer)):
+                self.rows.append((show_name(name) * (i == 0), *(line[column] for column in self.columns)))
         return self.end() if len(self.rows) > BLOCK else ""
 
     def end(self) -> str:
@@ -187,17 +194,17 @@ class TableOutput(Output):
         if len(self.rows) <= max(self.printed, 1):
             return ""
         text = "\n".join(table(self.rows, right=(1,)).split("\n")[self.printed :]) + "\n"
-        widest = [max(column, key=len) for column in zip(*self.rows, strict=True)]
-        self.rows, self.printed = [(widest[0], widest[1], widest[2])], 1
+        self.rows = [tuple(max(column, key=len) for column in zip(*self.rows, strict=True))]
+        self.printed = 1
         return text
 
 
 FORMATS = {"json": JsonOutput, "jsonl": Output, "csv": CsvOutput, "table": TableOutput}
 
 
-def show_table(answers: Iterable["NamedAnswer"]) -> None:
+def show_table(task: "Task", answers: Iterable["NamedAnswer"]) -> None:
     """Print a table for people."""
-    output = TableOutput()
+    output = TableOutput(task)
     for name, answer in answers:
         _write(output.show(name, answer))
     _write(output.end())

@@ -34,7 +34,7 @@ def prune(
             "attention, random."
         ),
     ] = "drop",
-    batch: Annotated[int, typer.Option(help="Batch size that the speed is for.")] = 1,
+    batch: Annotated[int, typer.Option(help="Batch size at which the speed is measured.")] = 1,
     minutes: Annotated[float | None, typer.Option(help="Train for this many minutes.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder; default runs/<name of the model>-pruned.")] = None,
     changes: ChangesOption = None,

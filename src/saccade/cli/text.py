@@ -1,6 +1,7 @@
 """`saccade translate`, `complete` and `fill`: what a text model writes."""
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,12 +46,14 @@ def translate(
         raise UsageError(f"best is {best}, but {beams} beams find {beams} at most; expected 1 to {beams}")
     check_number("batch", batch, 1, 10**6)
     texts = read_texts(given)
-    network = _load(model, "translate")
+    network = _load(
+        model, lambda network: network.caption if network.loaded.preprocess else network.translate
+    )
     from saccade.text.generate import Decoding
 
     how = Decoding(beams=beams, alpha=alpha, most=most)
-    captions = "caption" in network.verbs
-    _warn_unknown(network.spoken.reads, [] if captions else texts)
+    captions = network.loaded.preprocess is not None
+    _warn_unknown(network.loaded.reads, [] if captions else texts)
     found = network.captions(texts, how) if captions else network.translations(texts, how, batch)
     if as_json:
         rows = [
@@ -101,7 +104,7 @@ def complete(
     if beams > 1:
         check_number(f"with {beams} beams, count", count, 1, beams)
     texts, each = read_texts(given), 1 if beams > 1 else count
-    network = _load(model, "complete")
+    network = _load(model, lambda network: network.complete)
     from saccade.text.generate import Decoding
 
     if temperature is None:
@@ -140,7 +143,7 @@ def fill(
     for text in texts:
         if HOLE not in text:
             raise UsageError(f"{line(text)[:60]!r} has no {HOLE}; write {HOLE} for each word to fill in")
-    network = _load(model, "fill")
+    network = _load(model, lambda network: network.fill)
     _warn_unknown(network.vocabulary, [text.replace(HOLE, "") for text in texts])
     found = network.fill(texts, top)
     if as_json:
@@ -171,13 +174,13 @@ def _filled(text: str, holes: "list[list[Filling]]") -> str:
     return text
 
 
-def _load(model: str, verb: str) -> "TextModel":
+def _load(model: str, method: "Callable[[TextModel], Callable[..., object]]") -> "TextModel":
     """Load a text model; refuse one that is damaged, or that cannot do this."""
     found = identify_model(model, "text")  # refuses a damaged file before torch is imported
-    from saccade.api.models import load
+    from saccade.api.load import load
 
     network = load(found, text=True)
-    network.check("caption" if verb == "translate" and "caption" in network.verbs else verb)
+    network.check(method(network))
     return network
 
 
@@ -232,7 +235,7 @@ def safe(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """Return the same on one line."""
+    """Return such text on one line."""
     return " ".join(safe(text).split("\n"))
 
 

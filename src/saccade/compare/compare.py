@@ -2,42 +2,23 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
-import torch
-
+from saccade.compare.measure import measure_costs, measure_reach
 from saccade.compare.page import verdict
-from saccade.compare.plan import BATCH, Comparison, Cost, Row, hashed, hashed_content, recorded, write
-from saccade.data.image.preprocess import Preprocess
+from saccade.compare.plan import Comparison, Cost, Row, hashed, hashed_content, recorded, write
 from saccade.data.pictures import Pictures
 from saccade.data.readers.open import open_images
-from saccade.data.splits import Splits, evenly
-from saccade.engine import timing
-from saccade.errors import DataError, StoppedError
+from saccade.data.splits import Splits
+from saccade.errors import StoppedError
 from saccade.files.lock import lock
 from saccade.metrics.interval import wilson
-from saccade.models import cost
-from saccade.models.build import Vision
-from saccade.models.receptive_field import (
-    SHARES,
-    attention_distances,
-    effective_field,
-    layers,
-    receptive_field,
-)
-from saccade.models.resnet import ResNet
-from saccade.nn.patch import Image
 from saccade.report.run_record import read_history
 from saccade.tasks import find_task
 from saccade.train import start
 from saccade.train.checkpoint import latest
 from saccade.train.run import Run
 from saccade.train.selection import CONTENT, Selection, data_changed
-from saccade.weights.load import load
 from saccade.wording import count, duration, percent
-
-LOOKS = 16
-"""Held-out images for measuring how far a model looks."""
 
 Say = Callable[[str], None]
 
@@ -66,15 +47,20 @@ def go(folder: Path, say: Say) -> tuple[Comparison, list[Row], list[Cost]]:
         )
         write(folder, made, rows, [])
     say("measuring time and memory")
-    costs = _costs(folder, made)
+    costs = measure_costs(made.models, [_place(folder, model, made.fractions[-1]) for model in made.models])
     write(folder, made, rows, costs)
     verdict(folder, made, rows, costs)
     return made, rows, costs
 
 
+def _place(folder: Path, model: str, fraction: float) -> Path:
+    """Return the folder of one training run."""
+    return folder / f"{model}-{fraction * 100:g}"
+
+
 def _run(folder: Path, made: Comparison, found: Splits[Pictures], model: str, fraction: float) -> Run:
-    """Start the run of one training, or resume it if it was stopped."""
-    task, place = find_task(), folder / f"{model}-{fraction * 100:g}"
+    """Start one training run, or resume it if it was stopped."""
+    task, place = find_task(), _place(folder, model, fraction)
     if (place / "recipe.json").is_file() and latest(place / "checkpoints")[0] is not None:
         return start.resume(task, place, quiet=True)
     place.mkdir(exist_ok=True)
@@ -91,14 +77,12 @@ def _trained(folder: Path, run: Run, found: Splits[Pictures], model: str, fracti
     except StoppedError as error:
         raise StoppedError(f"stopped; resume with: saccade compare --resume {folder}") from error
     scores, _ = start.evaluate_run(run)
-    best, held = load(run.folder), found.test or run.job.splits.val
+    held = found.test or run.job.splits.val
     if scores is None or held is found.test:
-        scores = run.task.evaluate(best, held, "test")
+        scores = run.task.evaluate(run.task.load(run.folder), held, "test")
     correct = int(scores.metrics["correct"])
     low, high = wilson(correct, scores.count)
-    pictures = _pictures(held, best.preprocess)
-    vit = None if isinstance(best.module, ResNet) else best.module
-    effective = effective_field(best.module, pictures)
+    effective, attention = measure_reach(run.folder, held)
     history = read_history(run.folder / "events.jsonl", {})
     return Row(
         model=model,
@@ -110,44 +94,7 @@ def _trained(folder: Path, run: Run, found: Splits[Pictures], model: str, fracti
         low=low,
         high=high,
         epochs=run.state.step / run.per_epoch,
-        seconds=round(run.pace.spent if run.pace.seconds else history.seconds, 3),
-        effective=tuple(effective[share] for share in SHARES),
-        attention=() if vit is None else tuple(map(tuple, attention_distances(vit, pictures))),
-    )
-
-
-def _pictures(images: Pictures, preprocess: Preprocess) -> Image:
-    """Return some images, evenly spread over the set and preprocessed."""
-    made = []
-    for i in evenly(len(images), LOOKS).tolist():
-        try:
-            made.append(torch.from_numpy(preprocess(images.read(i))))
-        except DataError:
-            continue
-    return torch.stack(made)
-
-
-def _costs(folder: Path, made: Comparison) -> list[Cost]:
-    modules = [load(folder / f"{model}-{made.fractions[-1] * 100:g}").module for model in made.models]
-    image = modules[0].config.image
-    alone, together = (
-        [median(row) for row in timing.forward_times(modules, image, batch)] for batch in (1, BATCH)
-    )
-    return [
-        _cost(model, module, one, many)
-        for model, module, one, many in zip(made.models, modules, alone, together, strict=True)
-    ]
-
-
-def _cost(model: str, module: Vision, one: float, many: float) -> Cost:
-    image = module.config.image
-    return Cost(
-        model=model,
-        parameters=cost.parameters(module),
-        macs=cost.macs(module, image),
-        latency=one,
-        throughput=BATCH / many,
-        forward=timing.forward_memory(module, image, BATCH),
-        field=receptive_field(layers(module)) if isinstance(module, ResNet) else 0,
-        step=timing.step_memory(module, image, BATCH),
+        seconds=round(run.time_budget.spent if run.time_budget.seconds else history.seconds, 3),
+        effective=effective,
+        attention=attention,
     )

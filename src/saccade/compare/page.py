@@ -5,17 +5,16 @@ from pathlib import Path
 
 from saccade.compare.plan import BATCH, Comparison, Cost, Row
 from saccade.files.atomic import write_text
-from saccade.files.paths import shown
 from saccade.models.receptive_field import SHARES
 from saccade.report.html import Html, figure, joined, name, page, pre, section, settings, table, tag
 from saccade.report.plots import DARK, Axes, Cell, Ink, Plot, cells, drawable, render, save
-from saccade.wording import count, duration, percent
+from saccade.wording import count, duration, percent, printable
 
 PARTS = {
     "summary": "Summary",
     "learning": "Accuracy and data",
     "cost": "Accuracy and cost",
-    "reach": "How far each looks",
+    "reach": "How far each model looks",
     "repeat": "How to repeat it",
 }
 STYLES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
@@ -43,7 +42,7 @@ def verdict(folder: Path, made: Comparison, rows: Sequence[Row], costs: Sequence
 
 def title(made: Comparison) -> str:
     """Return the heading: the models and the data."""
-    return f"{' against '.join(made.models)} on {shown(Path(made.data).name, 80)}"
+    return f"{' against '.join(made.models)} on {printable(Path(made.data).name, 80)}"
 
 
 def _summary(made: Comparison, rows: Sequence[Row]) -> Html:
@@ -67,7 +66,7 @@ def _summary(made: Comparison, rows: Sequence[Row]) -> Html:
         )
         for row in rows
     ]
-    caption = "All trainings; from and to are the 95% Wilson interval of the accuracy"
+    caption = "All training runs; from and to are the 95% Wilson interval of the accuracy"
     return tag(
         "section",
         tag("h1", name(title(made)), id="summary-title"),
@@ -240,7 +239,7 @@ def far(rows: Sequence[Row]) -> Plot | None:
     ]
     return Plot(
         name="reach",
-        title="How far each looks",
+        title="How far each model looks",
         message="; ".join(said) + ".",
         note="A small dot is a head, the line their mean (Dosovitskiy et al. 2021, figure 7).",
         columns={"model": "text", "block": "count", "head": "count", "pixels": "number"},
@@ -271,9 +270,9 @@ def _reach_table(rows: Sequence[Row], costs: Sequence[Cost]) -> Iterator[Html]:
     yield tag(
         "p",
         "What a unit can see follows from kernels and strides (Araujo et al. 2019), and may exceed the whole "
-        "image. What it does look at follows from its gradient with respect to the pixels (Luo et al. 2016): "
-        "the radius around it that holds this share of the gradient's absolute sum. Attention is the mean "
-        "distance between a patch and those it attends to, weighted by attention.",
+        "image. What it really looks at follows from its gradient with respect to the pixels (Luo et al. "
+        "2016): the radius around it that holds this share of the gradient's absolute sum. Attention is the "
+        "mean distance between a patch and those it attends to, weighted by attention.",
     )
 
 
@@ -281,7 +280,7 @@ def _repeat(folder: Path, made: Comparison) -> Iterator[Html]:
     command = folder / "command.txt"
     if command.is_file():
         yield pre(command.read_text(encoding="utf-8", errors="replace"))
-    yield tag("p", "Each training has a run folder of its own here, with its recipe and its own report.")
+    yield tag("p", "Each training run has its own folder here, with its recipe and its report.")
     facts: dict[str, object] = {
         "data": made.data,
         "models": list(made.models),

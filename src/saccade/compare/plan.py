@@ -18,7 +18,7 @@ from saccade.data.pictures import Pictures
 from saccade.data.readers.open import open_images
 from saccade.data.splits import Splits
 from saccade.errors import ModelError, UsageError, check_number, check_word
-from saccade.files.atomic import new_folder, write_text
+from saccade.files.atomic import new_folder, run_path, write_text
 from saccade.files.strict_json import read_json, write_json
 from saccade.files.tables import to_cell
 from saccade.models import cost, names
@@ -66,7 +66,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """The result of one training."""
+    """The result of one training run."""
 
     model: str
     fraction: float
@@ -120,13 +120,13 @@ def begin(
     kind: str = "auto",
     out: Path | None = None,
 ) -> tuple[Path, Comparison]:
-    """Read and check everything before the first training, and make the folder."""
+    """Read and check everything before the first training run, and make the folder."""
     for word in equal:
         check_word("--equal", word, EQUAL)
     for fraction in fractions:
         check_number("a fraction of the images", fraction, 0.0001, 1)
     if ("time" in equal) != (minutes > 0):
-        raise UsageError("--equal time gives each training the same --minutes; give both options, or neither")
+        raise UsageError("--equal time gives each model the same --minutes; give both options, or neither")
     found = open_images(data, kind)
     models = list(dict.fromkeys(models)) or _usual(typical_side(found.train))
     if minutes:
@@ -135,13 +135,11 @@ def begin(
     configs = _configs(models, len(found.train.classes), getattr(recipe, "image", 0))
     notes = [why]
     if found.test is None:
-        notes.append(
-            "no test split: the last epoch is evaluated, not the best, so that the score selects nothing"
-        )
+        notes.append("no test split: the last epoch is evaluated, not the best, to avoid selection bias")
     if "params" in equal:
         models, changed = alike(models, configs)
         notes += changed
-    folder = new_folder(out or Path("runs") / f"compare-{Path(data).resolve().name or 'data'}")
+    folder = new_folder(out or run_path(data, "compare-"))
     made = Comparison(
         data=str(Path(data).resolve()) if Path(data).exists() else data,
         kind=kind,

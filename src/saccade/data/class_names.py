@@ -1,6 +1,6 @@
 """One rule for class names, in folders, manifests, shards, labels.txt and the labels of models.
 
-White space becomes single spaces, with none at the ends; the text takes Unicode's composed form (NFC);
+Runs of white space become one space and the ends are stripped; the text takes Unicode's composed form (NFC);
 unprintable characters are escaped as in Python (`\\x1b`). A name has 1 to `LONGEST` characters.
 """
 
@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from saccade.errors import DataError
+from saccade.wording import some
 
 LONGEST = 1024
 """Characters of a name; any folder name fits (255 bytes, each escaped to 4 characters)."""
@@ -25,7 +26,7 @@ def class_name(raw: str | bytes) -> str:
     The name may be longer than `LONGEST`: the caller refuses or cuts it.
     """
     text = raw.decode("utf-8", "surrogateescape") if isinstance(raw, bytes) else raw
-    # composing takes quadratic time and shortens by 4 at most, so the rest of an endless text is ignored
+    # composing takes quadratic time and shortens by 4 at most, so the rest of a very long text is ignored
     text = " ".join(text.split())[: 4 * LONGEST + 4]
     if text.isascii() and text.isprintable():
         return text
@@ -99,10 +100,9 @@ class Classes:
     def warnings(self) -> list[str]:
         """Return one sentence for the classes whose names were changed and one for each double spelling."""
         other = [f"{quote(raw)} as {quote(name)}" for name, raw in self._raw.items() if name != raw]
-        more = f" and {len(other) - 5:,} more" if len(other) > 5 else ""
-        found = [f"class names are simplified: {', '.join(other[:5])}{more}"] if other else []
+        found = [f"class names are simplified: {some(other, limit=1000)}"] if other else []
         return found + [
-            f"class {quote(name)} is spelt in two ways (Unicode composed and decomposed); both are one class"
+            f"class {quote(name)} is spelt two ways (Unicode composed and decomposed); both are one class"
             for name in self._twice[:5]
         ]
 

@@ -26,7 +26,7 @@ Finish = Callable[[Batch, Draws], Batch]
 Part = tuple[int, int]
 """This process's rank and the number of processes."""
 Key = tuple[int, int, int]
-"""Epoch, number of the batch in the whole training, number of the image."""
+"""Epoch, number of the batch in the whole run, number of the image."""
 Item = tuple[Arrays | None, Key]
 """The arrays of an example, None if it cannot be read."""
 AHEAD = 4
@@ -204,7 +204,7 @@ def fit_workers(workers: int) -> int:
 
 
 def start_workers(loader: DataLoader[Any]) -> Iterator[Batch]:
-    """Return the loader's iterator, from which a worker that dies raises at the next batch and nowhere else.
+    """Return the loader's iterator; a worker that dies raises at the next batch and nowhere else.
 
     Torch would also raise from a signal, in the middle of an optimiser's step or of a checkpoint.
     """
@@ -236,7 +236,7 @@ def restart_on_death(
 
 @runtime_checkable
 class Batches(Protocol):
-    """Batches by number; what a loader asks for."""
+    """Batches by number, as a loader requests them."""
 
     def __len__(self) -> int:
         """Return the batches in an epoch."""

@@ -14,11 +14,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from saccade.data.class_names import quote
-from saccade.data.image.formats import read, shown
+from saccade.data.image.formats import read
 from saccade.data.splits import Parts, Splits, kfold, nested, stratified
 from saccade.errors import DataError, UsageError
 from saccade.files.digest import DIGEST, sample_digest
 from saccade.shapes import Int64, Integer, UInt8, UInt64
+from saccade.wording import count, show_name, some
 
 Rows = Integer[np.ndarray, "n"]
 READERS = 8
@@ -189,7 +190,7 @@ class Pictures:
 
     def name(self, i: SupportsIndex) -> str:
         """Return the name below the root, safe to print."""
-        return shown(os.fsdecode(self.store.name(int(self.rows[i]))))
+        return show_name(os.fsdecode(self.store.name(int(self.rows[i]))))
 
     def take(self, indices: Rows) -> "Pictures":
         """Return the images at these indices, in this order; the names are shared, not copied."""
@@ -210,7 +211,6 @@ class Pictures:
 
     def split(self, share: float, seed: int) -> Splits["Pictures"]:
         """Hold out a share of every class for validation; see `stratified`."""
-        from saccade.data.readers.listing import plural, some
 
         strata = self._strata()
         counts = np.bincount(strata, minlength=len(self.classes))
@@ -221,27 +221,26 @@ class Pictures:
             )
         train, val = stratified(strata, share, seed, self.groups, keys=self.keys())
         lonely = [self.classes[i] for i in np.flatnonzero(counts == 1)] if self.classes else []
-        notes = (f"{plural(len(lonely), 'class')} with a single image, never validated: {some(lonely)}",)
+        notes = (f"{count(len(lonely), 'class')} with a single image, never validated: {some(lonely)}",)
         summary = f"{len(val):,} of them held out for validation (seed {seed})"
         return Splits(
             train=self.take(train), val=self.take(val), summary=summary, warnings=notes if lonely else ()
         )
 
-    def folds(self, count: int, seed: int) -> list[Parts]:
+    def folds(self, k: int, seed: int) -> list[Parts]:
         """Return the training and validation indices of each fold; refuse a class too small for them."""
-        from saccade.data.readers.listing import plural
 
         strata = self._strata()
         counts = np.bincount(strata, minlength=len(self.classes))
-        made = kfold(strata, count, seed, self.groups)
-        few = [i for i in np.flatnonzero(counts).tolist() if counts[i] < count]
+        made = kfold(strata, k, seed, self.groups)
+        few = [i for i in np.flatnonzero(counts).tolist() if counts[i] < k]
         if few and self.groups is None:
             rarest = min(few, key=lambda i: int(counts[i]))
             least = int(counts[rarest])
             less = f"ask for {least} or fewer folds, or add" if least > 1 else "add"
             raise UsageError(
-                f"{count} folds were asked for, but the class {shown(self.classes[rarest])} has only "
-                f"{plural(least, 'image')}; {less} images of it, or leave it out"
+                f"{k} folds were asked for, but the class {show_name(self.classes[rarest])} has only "
+                f"{count(least, 'image')}; {less} images of it, or leave it out"
             )
         return made
 
@@ -255,7 +254,6 @@ class Pictures:
 
     def relabel(self, classes: Sequence[str], model: str = "the model") -> "Pictures":
         """Return the same images with their labels counted in a model's list of classes."""
-        from saccade.data.readers.listing import plural, some
 
         if list(classes) == self.classes:
             return self
@@ -264,7 +262,7 @@ class Pictures:
         lost = [self.classes[i] for i in used if self.classes[i] not in numbers]
         if lost:
             raise DataError(
-                f"the images have {plural(len(lost), 'class')} that {model} does not know ({some(lost)}); "
+                f"the images have {count(len(lost), 'class')} that {model} does not know ({some(lost)}); "
                 f"expected classes among its {len(classes):,} ({some(classes)}); rename or remove the others"
             )
         if len(numbers) < len(classes):

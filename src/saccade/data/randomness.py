@@ -1,4 +1,4 @@
-"""Random numbers by counting: every draw is a function of (seed, epoch, sample, operation, number).
+"""Counter-based random numbers: every draw is a function of (seed, epoch, sample, operation, number).
 
 Nothing is remembered between draws, so workers, their count and a restart change nothing. The numbers are
 splitmix64's (Steele et al. 2014), which absorbs one field after the other.
@@ -31,7 +31,9 @@ def _absorb(state: int, value: int) -> int:
 
 def _absorb_each(state: int, count: int) -> UInt64[np.ndarray, "count"]:
     """Return `_absorb(state, i)` for every i below count."""
-    z = np.arange(count, dtype=np.uint64) + np.uint64((state + _STEP) & _MASK)  # arrays wrap by themselves
+    z = np.arange(count, dtype=np.uint64) + np.uint64(
+        (state + _STEP) & _MASK
+    )  # arrays wrap around on overflow
     z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
     return z ^ (z >> np.uint64(31))
@@ -74,7 +76,7 @@ class Draws:
         return self.uniform(operation, number) < p
 
     def normal(self, operation: str, number: int = 0) -> float:
-        """Return a draw from the standard normal distribution, by its inverse."""
+        """Return a draw from the standard normal distribution, by its quantile function."""
         return _inner_normal(self._bits(operation, number))
 
     def beta(self, operation: str, a: float, b: float, number: int = 0) -> float:
@@ -112,7 +114,7 @@ def uniform(
 
 
 def uniform_by_key(keys: UInt64[np.ndarray, "n"], seed: int) -> Float64[np.ndarray, "n"]:
-    """Return a number in [0, 1) for each key, which decides for all time on which side of a split it is."""
+    """Return a number in [0, 1) for each key, which decides its side of a split once and for all."""
     z = keys ^ np.uint64(seed * _STEP & _MASK)
     for shift, factor in ((30, _FIRST), (27, _SECOND), (31, 1)) * 2:
         z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)

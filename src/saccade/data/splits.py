@@ -31,7 +31,7 @@ class Splits(Generic[E]):
     tests: dict[str, E] = field(default_factory=dict)
     """Further splits by name; there may be several."""
     summary: str
-    """What was found, in one line for the terminal."""
+    """A description of the dataset, in one line for the terminal."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -78,7 +78,7 @@ class Foldable(Examples, Protocol):
     def join(self: F, other: F) -> F:
         """Return both, these first."""
 
-    def folds(self, count: int, seed: int) -> list[Parts]:
+    def folds(self, k: int, seed: int) -> list[Parts]:
         """Return the training and validation indices of each fold."""
 
     def fewer(self: F, fraction: float, seed: int) -> F:

@@ -5,7 +5,6 @@ The answer is the vector with the greatest cosine to c + b - a, all of length 1;
 """
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +15,11 @@ from jaxtyping import Float, Float32, Float64
 from saccade.data.pictures import Files
 from saccade.embedding.embedded import Embedded
 from saccade.embedding.neighbours import neighbours, normalise
-from saccade.errors import UsageError
-from saccade.files.paths import shown
+from saccade.errors import UsageError, did_you_mean
+from saccade.models.modules import device_of
 from saccade.vision.features import read_by_head
 from saccade.weights.load import Loaded
+from saccade.wording import printable
 
 Vector = Float[np.ndarray, "e"]
 
@@ -35,9 +35,8 @@ class Near(NamedTuple):
 def row_of(rows: Mapping[str, int], word: str) -> int:
     """Return the row of a name; refuse an unknown one and suggest the nearest."""
     if word not in rows:
-        near = get_close_matches(word, rows, n=1)
-        hint = f"did you mean {shown(near[0])}?" if near else "check the spelling"
-        raise UsageError(f"none of the {len(rows):,} vectors is named {shown(word)}; {hint}")
+        hint = did_you_mean(word, rows, "; check the spelling", show=printable)
+        raise UsageError(f"none of the {len(rows):,} vectors is named {printable(word)}{hint}")
     return rows[word]
 
 
@@ -111,7 +110,6 @@ def vector_of(loaded: Loaded, found: Embedded, word: str) -> tuple[Float32[np.nd
         paths = {Path(store.path(int(number))).resolve(): i for i, number in enumerate(found.images.rows)}
         if (own := paths.get(path.resolve())) is not None:
             return found.vectors[own], own
-    device = next(loaded.module.parameters()).device
     with torch.inference_mode():
-        image = torch.from_numpy(loaded.preprocess(path))[None].to(device)
+        image = torch.from_numpy(loaded.preprocess(path))[None].to(device_of(loaded.module))
         return read_by_head(loaded.module, image)[0].float().cpu().numpy(), None

@@ -1,4 +1,4 @@
-"""Pictures, labelled or not, and the vectors that a model makes of them."""
+"""Images, labelled or not, and the vectors that a model makes of them."""
 
 import os
 from collections.abc import Mapping
@@ -12,15 +12,14 @@ from jaxtyping import Float32, Int64
 from PIL import Image
 
 from saccade.data.image.decode import decode
-from saccade.data.image.formats import shown
 from saccade.data.pictures import Files, Packing, Pictures
 from saccade.data.readers import folders
-from saccade.data.readers.listing import plural
 from saccade.data.readers.open import detect, open_images
 from saccade.data.splits import Splits
 from saccade.errors import DataError, UsageError
 from saccade.report.thumbnails import shrink
 from saccade.vision.features import Extract
+from saccade.wording import count, show_name
 
 SIDES = ((500, 112), (2500, 64), (20_000, 40))
 """Up to this many images, thumbnails of this side: the page stays below 10 MB."""
@@ -114,16 +113,15 @@ def _flat(root: Path) -> EmbedData:
         try:
             inside = folders.look(where)
         except OSError as error:
-            warnings.append(f"{shown(os.fsdecode(folder))} cannot be listed: {error.strerror}; skipped")
+            warnings.append(f"{show_name(os.fsdecode(folder))} cannot be listed: {error.strerror}; skipped")
             continue
         warnings += inside.odd
         names.extend(folder, inside.pictures)
         waiting += [folder + name + b"/" for name in reversed(inside.folders)]
-    count = len(names)
-    images = Pictures(
-        Files(os.fspath(root), names.packed()), np.arange(count), np.zeros(count, np.int32), ["unlabelled"]
-    )
-    summary = f"folder: {plural(count, 'image')} without labels"
+    n = len(names)
+    files = Files(os.fspath(root), names.packed())
+    images = Pictures(files, np.arange(n), np.zeros(n, np.int32), ["unlabelled"])
+    summary = f"folder: {count(n, 'image')} without labels"
     return EmbedData(splits={"train": images}, labelled=False, summary=summary, warnings=tuple(warnings))
 
 
@@ -150,9 +148,9 @@ class Sketches(NamedTuple):
     """Thumbnails for the page, and raw pixels as the vectors that a model has to beat."""
 
     thumbs: dict[int, str]
-    """Data URLs by row; none for what could not be read again."""
+    """Data URLs by row; none for images that could not be read again."""
     tiny: bool
-    """Whether each pixel is to be drawn as a square."""
+    """Whether each pixel is drawn as a square."""
     pixels: Float32[np.ndarray, "n p"]
 
 

@@ -87,7 +87,7 @@
   }
 
   function thumbnail(i, cls) {
-    if (!data.thumbs[i]) return make("span", "no picture", `${cls} none`);
+    if (!data.thumbs[i]) return make("span", "no thumbnail", `${cls} none`);
     const image = make("img", "", cls);
     image.src = data.thumbs[i];
     image.alt = "";
@@ -110,12 +110,12 @@
     chosen = i;
     panel.replaceChildren();
     if (i < 0) {
-      panel.append(make("p", "Choose a point to see its picture and those nearest to it.", "soft"));
+      panel.append(make("p", "Choose a point to see its image and the nearest ones.", "soft"));
       draw();
       return;
     }
     const words = make("div", "", "words");
-    words.append(make("b", named(i) || "picture"), make("code", data.names[i]), make("span", describe(i), "soft"));
+    words.append(make("b", named(i) || "image"), make("code", data.names[i]), make("span", describe(i), "soft"));
     const head = make("div", "", "head");
     head.append(thumbnail(i, "large"), words);
     panel.append(head);
@@ -139,7 +139,7 @@
   }
 
   function say(words) {
-    state.textContent = `${kept.length.toLocaleString("en")} of ${n.toLocaleString("en")} pictures shown${words ? `; ${words}` : ""}`;
+    state.textContent = `${kept.length.toLocaleString("en")} of ${n.toLocaleString("en")} images shown${words ? `; ${words}` : ""}`;
   }
 
   function sift() {
@@ -252,7 +252,7 @@
     drag = null;
   });
   canvas.addEventListener("wheel", (event) => {
-    if (document.activeElement !== canvas) return; // an unasked zoom would hold up whoever scrolls the page
+    if (document.activeElement !== canvas) return; // do not zoom while the user scrolls the page
     event.preventDefault();
     zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, event.offsetX, event.offsetY);
   }, {passive: false});

@@ -12,11 +12,10 @@ from saccade.embedding.neighbours import neighbours
 from saccade.embedding.projection import WAYS
 from saccade.embedding.survey import Survey
 from saccade.files.atomic import write_text
-from saccade.files.paths import shown
 from saccade.report import html
 from saccade.report.html import Html, asset, figure, joined, json_script, name, section, soft, table, tag
 from saccade.report.plots import DARK, Axes, Ink, Plot, drawable, render, save
-from saccade.wording import count, number, percent
+from saccade.wording import count, number, percent, printable
 
 PAGE = "map.html"
 NEAR = 6
@@ -38,7 +37,7 @@ SCORES = {
     "retrieval": ("retrieval (mAP)", "mean average precision when all others are ranked by distance"),
     "chance": ("most frequent class", "always the same answer"),
 }
-"""Title of each score, and how it is answered."""
+"""Title of each score, and how it is measured."""
 
 
 def map_plot(survey: Survey) -> Plot:
@@ -109,8 +108,8 @@ def write_map(folder: Path, survey: Survey, sketches: Sketches, title: str, lead
 
 
 def _map(survey: Survey, sketches: Sketches, drawn: Plot) -> Html:
-    def button(anchor: str, said: str, spoken: str) -> Html:
-        return tag("button", said, type="button", id=anchor, aria_label=spoken)
+    def button(anchor: str, text: str, label: str) -> Html:
+        return tag("button", text, type="button", id=anchor, aria_label=label)
 
     options = [("all", "all images"), ("suspects", "label errors"), ("copies", "possible copies")]
     tools = tag(
@@ -181,14 +180,14 @@ def _data(survey: Survey, sketches: Sketches) -> dict[str, Any]:
     near = neighbours(found.vectors[survey.drawn], NEAR, metric=survey.settings.metric).places
     several = len(set(found.splits)) > 1
     return {
-        "classes": [shown(each, 200) for each in found.images.classes] if found.labelled else [],
+        "classes": [printable(each, 200) for each in found.images.classes] if found.labelled else [],
         "label": found.labels[survey.drawn].tolist(),
         "x": np.round(scaled[:, 0], 4).tolist(),
         "y": np.round(1 - scaled[:, 1], 4).tolist(),
         "row": drawn,
         "names": [found.images.name(i) for i in drawn],
         "split": [found.splits[i] if several else "" for i in drawn],
-        "suspect": [shown(suspects.get(i, ""), 200) for i in drawn],
+        "suspect": [printable(suspects.get(i, ""), 200) for i in drawn],
         "copy": [int(i in copies) for i in drawn],
         "near": near.tolist(),
         "thumbs": [sketches.thumbs.get(i, "") for i in drawn],
@@ -203,7 +202,7 @@ def _scores(survey: Survey) -> list[Html]:
         if not math.isnan(value := getattr(survey.scores, key))
     ]
     if not rows:
-        return [soft("There are no labels of two or more classes, so there is nothing to score.")]
+        return [soft("Nothing to score: scores need labels of two or more classes.")]
     k, shots = survey.settings.neighbours, count(survey.settings.shots, "image")
     said = f"Scored: {survey.scored_by}. k is {k}; the few-shot probe is fitted on {shots} per class."
     return [tag("p", said), table("scores-table", "Scores", ["score", "value", "how"], rows)]
@@ -275,6 +274,6 @@ def _image(survey: Survey, sketches: Sketches, row: int) -> Html:
     found = survey.found
     if row not in sketches.thumbs:
         return tag("span", "no thumbnail", cls="none")
-    label = f", labelled {shown(found.label(row), 60)}" if found.labelled else ""
-    alt = f"{shown(found.images.name(row), 80)}{label}"
+    label = f", labelled {printable(found.label(row), 60)}" if found.labelled else ""
+    alt = f"{printable(found.images.name(row), 80)}{label}"
     return tag("img", src=Html(sketches.thumbs[row]), alt=alt, cls="tiny" if sketches.tiny else None)

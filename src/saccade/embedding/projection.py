@@ -1,7 +1,7 @@
 """Vectors on a plane: PCA, t-SNE (van der Maaten and Hinton 2008), UMAP (McInnes, Healy and Melville 2018).
 
 A map preserves neighbourhoods and little else: distances between far groups, and the sizes and densities of
-groups, mean nothing in t-SNE and UMAP. `trust` measures how far a map can be believed. A new point cannot be
+groups, mean nothing in t-SNE and UMAP. `trust` measures how far a map can be trusted. A new point cannot be
 added to a t-SNE map; it has to be computed again.
 
 Shapes: n vectors, e numbers per vector.
@@ -36,7 +36,7 @@ class Projection(NamedTuple):
     way: str
     """The method used, a key of WAYS."""
     note: str = ""
-    """What was done differently from what was asked, and why."""
+    """What was done differently from the request, and why."""
 
 
 def components(x: FeatureVectors, count: int) -> Float64[np.ndarray, "n count"]:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,10 +25,12 @@ from saccade.embedding.neighbours import (
     neighbours,
 )
 from saccade.embedding.projection import WAYS, Projection
-from saccade.errors import ModelError, check_number, check_word
+from saccade.errors import ModelError
 from saccade.files.atomic import write_text
+from saccade.files.strict_json import write_json
 from saccade.files.tables import from_cell, to_cell
 from saccade.metrics.label_errors import LabelError
+from saccade.values import one_of, validate, within
 from saccade.weights.formats.tensors import read_tensors, write_safetensors
 
 VECTORS, NAMES, REPORT = "features.safetensors", "pictures.csv", "report.json"
@@ -40,35 +41,25 @@ COLUMNS = ("row", "split", "label", "picture")
 class EmbedSettings:
     """Everything that decides a survey, besides the model and the images."""
 
-    way: str = "tsne"
+    way: str = one_of(*WAYS, default="tsne", name="map")
     """The map: pca, tsne or umap."""
-    metric: str = "cosine"
-    index: str = "exact"
-    neighbours: int = 10
-    """How many neighbours of each image are kept and vote."""
-    shots: int = 5
+    metric: str = one_of(*METRICS, default="cosine")
+    index: str = one_of(*INDEXES, default="exact")
+    neighbours: int = within(1, 1000, default=10)
+    """How many neighbours of each image are stored and vote."""
+    shots: int = within(1, 10_000, default=5)
     """Training images per class of the few-shot probe."""
-    perplexity: float = 30.0
-    alike: float = 0.85
-    """Least cosine of two images that may be copies."""
-    pictures: int = 2000
+    perplexity: float = within(1, 1e6, default=30.0)
+    alike: float = within(0, 1, default=0.85)
+    """Lowest cosine of two images that may be copies."""
+    pictures: int = within(2, 20_000, default=2000)
     """Most images on the map; the scores are of all."""
-    batch: int = 32
-    workers: int = 1
-    seed: int = 0
+    batch: int = within(1, 10**6, default=32)
+    workers: int = within(0, 256, default=1)
+    seed: int = within(0, 2**31, default=0)
 
     def __post_init__(self) -> None:
-        check_word("map", self.way, WAYS)
-        check_word("metric", self.metric, METRICS)
-        check_word("index", self.index, INDEXES)
-        check_number("neighbours", self.neighbours, 1, 1000)
-        check_number("shots", self.shots, 1, 10_000)
-        check_number("perplexity", self.perplexity, 1, 1e6)
-        check_number("alike", self.alike, 0, 1)
-        check_number("pictures", self.pictures, 2, 20_000)
-        check_number("batch", self.batch, 1, 10**6)
-        check_number("workers", self.workers, 0, 256)
-        check_number("seed", self.seed, 0, 2**31)
+        validate(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,7 +227,7 @@ def write_survey(folder: Path, survey: Survey) -> None:
     for i, name in enumerate(found.names):
         rows.writerow([i, found.splits[i], to_cell(found.label(i)), to_cell(name)])
     write_text(folder / NAMES, made.getvalue())
-    write_text(folder / REPORT, json.dumps(survey.to_json(), indent=2, allow_nan=False) + "\n")
+    write_json(folder / REPORT, survey.to_json(), escape=True, finite=True)
 
 
 def read_survey(folder: str | Path) -> SavedVectors:

@@ -3,7 +3,6 @@
 Shapes: n words, e numbers per word, v entries of the vocabulary.
 """
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from saccade.embedding.neighbours import neighbours
 from saccade.embedding.projection import WAYS, Projection, project
 from saccade.errors import UsageError, check_word
 from saccade.files.atomic import write_text
+from saccade.files.strict_json import write_json
 from saccade.models.text.seq2seq import Seq2Seq
 from saccade.models.text.transformer import EncoderDecoder, Transformer
 from saccade.report import html
@@ -69,9 +69,9 @@ def is_word(vocabulary: Vocabulary, text: str) -> bool:
     return len(text.strip()) > 1 and text.strip().isalpha()
 
 
-def embedding_table(spoken: TextFolder, side: str = "source") -> Float32[np.ndarray, "v e"]:
+def embedding_table(model: TextFolder, side: str = "source") -> Float32[np.ndarray, "v e"]:
     """Return the matrix whose rows are the words: a one-hot vector times it is the word's embedding."""
-    module: Any = spoken.module
+    module: Any = model.module
     if isinstance(module, Seq2Seq):
         weight = (module.encoder if side == "source" else module.decoder).words.weight
     elif isinstance(module, Transformer) and side == "source":
@@ -81,10 +81,10 @@ def embedding_table(spoken: TextFolder, side: str = "source") -> Float32[np.ndar
     return weight.detach().float().cpu().numpy()
 
 
-def word_vectors(spoken: TextFolder, side: str = "source") -> WordVectors:
+def word_vectors(model: TextFolder, side: str = "source") -> WordVectors:
     """Return the words of a text model; `side` chooses the language of a translator."""
     check_word("the side", side, SIDES)
-    vocabulary = spoken.reads if side == "source" else spoken.vocabulary
+    vocabulary = model.reads if side == "source" else model.vocabulary
     marks, found, seen = set(vocabulary.marks), list[int](), dict[str, int]()
     for number in range(len(vocabulary)):
         text = vocabulary.word(number)
@@ -94,7 +94,7 @@ def word_vectors(spoken: TextFolder, side: str = "source") -> WordVectors:
     if not found:
         raise UsageError("the vocabulary contains only pieces of words; expected at least one whole word")
     numbers = np.array(found, np.int64)
-    return WordVectors(list(seen), numbers, embedding_table(spoken, side)[numbers], len(vocabulary))
+    return WordVectors(list(seen), numbers, embedding_table(model, side)[numbers], len(vocabulary))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,8 +173,7 @@ def write_words(folder: Path, found: WordVectors, way: str, title: str) -> Path:
             found.names[i]: [found.names[j] for j in row] for i, row in enumerate(near.places.tolist())
         },
     }
-    words = json.dumps(report, ensure_ascii=False, indent=1, allow_nan=False)
-    write_text(folder / "report.json", f"{words}\n")
+    write_json(folder / "report.json", report, indent=1, finite=True)
     heads = {"word": "text", **{f"{i + 1}.": "text" for i in range(near.places.shape[1])}}
     rows = [
         (found.names[i], *(f"{found.names[j]} ({1 - d:.2f})" for j, d in zip(places, distances, strict=True)))
@@ -202,13 +201,13 @@ def write_words(folder: Path, found: WordVectors, way: str, title: str) -> Path:
 def _contrast(found: WordVectors) -> Html:
     heads = {
         "": "text",
-        "numbers a word": "count",
+        "numbers per word": "count",
         "cosine of two words": "number",
-        "of the nearest": "number",
+        "of nearest words": "number",
     }
     rows = [(name, each.numbers, each.alike, each.nearest) for name, each in contrast(found).items()]
     said = (
-        "A one-hot vector says which word it is and nothing more: any two are orthogonal. Multiplied by the "
-        "model's table it becomes the embedding, in which words of similar use are near each other."
+        "A one-hot vector only says which word it is: any two are orthogonal. Multiplied by the "
+        "model's table it becomes the embedding, in which words that are used alike are close together."
     )
     return joined([tag("p", said), html.table("contrast", "Mean cosines", list(heads), cells(heads, rows))])

@@ -1,10 +1,9 @@
 """Measure how fast models answer on this machine, for `saccade bench`: cells, their table and their plot.
 
-All engines take turns. The cost of reading images is measured apart.
+All engines take turns. The cost of reading images is measured separately.
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -16,7 +15,6 @@ from PIL import Image
 
 from saccade.data.image.decode import decode
 from saccade.data.image.preprocess import Preprocess
-from saccade.data.pictures import Pictures
 from saccade.engine.timing import Timing, race, stopwatch
 from saccade.engine.worker import Worker
 from saccade.errors import DataError
@@ -25,7 +23,7 @@ from saccade.wording import percent
 
 LEAST, MOST = 7, 300
 SIDE = 1024
-"""Of the square matrices whose product shows the peak of the machine."""
+"""Side of the square matrices whose product shows the machine's peak."""
 HEAD = ["model", "engine", "batch", "p50", "p95", "images/s", "memory", "MACs", "% of peak"]
 MARKS = "osD^vPX*"
 
@@ -41,12 +39,12 @@ class BenchCell:
     """Seconds per batch."""
     p95: float
     rate: float
-    """Pictures per second, by the median."""
+    """Images per second, from the median time."""
     memory: int
     """Peak bytes of the whole process so far."""
     macs: int
     share: float
-    """Of the machine's peak; 0 if the multiply-accumulates are unknown."""
+    """Share of the machine's peak; 0 if the multiply-accumulates are unknown."""
     rounds: int
     right: float = -1.0
     """Accuracy on labelled images; -1 without any."""
@@ -59,7 +57,7 @@ class ReadingCost:
     decode: float
     preprocess: float
     pictures: int
-    told: str
+    source: str
     """Which images these were."""
 
 
@@ -70,7 +68,7 @@ def peak(seconds: float = 1.0) -> float:
     return SIDE**3 / min(row)
 
 
-def reading_cost(preprocess: Preprocess, pictures: Sequence[bytes], told: str) -> ReadingCost:
+def reading_cost(preprocess: Preprocess, pictures: Sequence[bytes], source: str) -> ReadingCost:
     """Measure decoding and preprocessing, one image after another; skip unreadable ones."""
     decoding, fitting = [], []
     for data in pictures:
@@ -85,7 +83,9 @@ def reading_cost(preprocess: Preprocess, pictures: Sequence[bytes], told: str) -
         fitting.append(perf_counter() - middle)
     if not decoding:
         raise DataError("none of the images could be read; expected at least one to measure with")
-    return ReadingCost(decode=median(decoding), preprocess=median(fitting), pictures=len(decoding), told=told)
+    return ReadingCost(
+        decode=median(decoding), preprocess=median(fitting), pictures=len(decoding), source=source
+    )
 
 
 def photograph(height: int = 375, width: int = 500) -> bytes:
@@ -99,7 +99,7 @@ def photograph(height: int = 375, width: int = 500) -> bytes:
 def measure(
     workers: Sequence[Worker], batches: Sequence[int], seconds: float, most: float
 ) -> list[BenchCell]:
-    """Measure all workers in turns, at each batch size; `most` is what `peak` returned."""
+    """Measure all workers, taking turns, at each batch size; `most` is what `peak` returned."""
     made = []
     for batch in batches:
         clocks = [partial(worker.time, batch) for worker in workers]
@@ -113,45 +113,17 @@ def measure(
 def _cell(worker: Worker, batch: int, timing: Timing, most: float) -> BenchCell:
     rate = batch / timing.median
     return BenchCell(
-        model=worker.subject.name,
-        engine=worker.engine,
+        model=worker.model.name,
+        engine=worker.name,
         batch=batch,
         p50=timing.median,
         p95=timing.p95,
         rate=rate,
         memory=worker.memory,
-        macs=worker.subject.macs,
-        share=worker.subject.macs * rate / most,
+        macs=worker.model.macs,
+        share=worker.model.macs * rate / most,
         rounds=timing.rounds,
     )
-
-
-def accuracies(workers: Sequence[Worker], images: Pictures, batch: int = 16) -> list[float]:
-    """Return each worker's accuracy on labelled images; read every image once for all of them."""
-    known = [images.relabel(worker.subject.labels).labels for worker in workers]
-    right, seen = [0] * len(workers), 0
-    for first in range(0, len(images), batch):
-        numbers, sources = [], []
-        for i in range(first, min(first + batch, len(images))):
-            with suppress(DataError):
-                sources.append(decode(images.read(i)))
-                numbers.append(i)
-        if not sources:
-            continue
-        inputs: dict[str, np.ndarray] = {}
-        for i, worker in enumerate(workers):
-            if worker.subject.takes == "bytes":
-                answers = np.concatenate([worker.answer(np.asarray(source)[None]) for source in sources])
-            else:
-                key = repr(worker.subject.preprocess)
-                if key not in inputs:
-                    inputs[key] = worker.subject.preprocess.batch(sources)
-                answers = worker.answer(inputs[key])
-            right[i] += int((answers == known[i][numbers]).sum())
-        seen += len(numbers)
-    if not seen:
-        raise DataError("none of the images could be read; expected at least one to score on")
-    return [hits / seen for hits in right]
 
 
 def table_rows(cells: Sequence[BenchCell]) -> list[list[str]]:
@@ -178,7 +150,7 @@ def _row(cell: BenchCell, scored: bool) -> list[str]:
 def reading_line(cost: ReadingCost) -> str:
     """Return the cost of reading images as one line."""
     return (
-        f"before the model, per image ({cost.told}): decoding {1e3 * cost.decode:.2f} ms, "
+        f"before the model, per image ({cost.source}): decoding {1e3 * cost.decode:.2f} ms, "
         f"preprocessing {1e3 * cost.preprocess:.2f} ms"
     )
 
@@ -215,7 +187,7 @@ def plot(cells: Sequence[BenchCell], pictures: int) -> Plot:
 
 
 def _draw(axes: Axes, ink: Ink, points: Sequence[BenchCell]) -> None:
-    """Draw a colour per model and a shape per engine; points lie close, so names go into the legend."""
+    """Draw a colour per model and a shape per engine; points lie close together, so a legend names them."""
     from matplotlib import colormaps
     from matplotlib.ticker import PercentFormatter
 

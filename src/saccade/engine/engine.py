@@ -4,6 +4,7 @@ Shapes: b batch, height and width in pixels.
 """
 
 import os
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -11,16 +12,17 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from saccade.errors import UsageError, check_word
-from saccade.files.paths import shown
 from saccade.shapes import Float32
+from saccade.wording import printable
 
 Pixels = Float32[np.ndarray, "b 3 height width"]
 """Images as `Preprocess` gives them."""
-Logits = Float32[np.ndarray, "b classes"]
 Arrays = dict[str, np.ndarray]
 """Outputs of a model by name, batch first."""
 LOGITS = "logits"
 """The output of a classifier."""
+OUTPUTS: Mapping[str, float] = {LOGITS: 1e-4}
+"""The output of a classifier and its tolerance, as a share of an image's largest logit if above 1."""
 
 PACKAGES = {"eager": "torch", "onnx": "onnxruntime", "openvino": "openvino"}
 """Each engine and the package that it runs on."""
@@ -40,8 +42,8 @@ class Engine(Protocol):
         """Return all outputs for a batch of any length, of any size that the model accepts."""
         ...
 
-    def run(self, pixels: Pixels) -> Logits:
-        """Return the logits of such a batch."""
+    def run(self, pixels: Pixels) -> np.ndarray:
+        """Return the first output of such a batch: of a classifier, the logits."""
         ...
 
 
@@ -77,10 +79,10 @@ def check_installed(name: str) -> None:
         )
 
 
-def brief(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Return the first informative line of a long message; each engine has its own exceptions."""
     lines = [line for line in str(error).strip().splitlines() if not line.startswith("Exception from")]
-    return shown(lines[0]) if lines else type(error).__name__
+    return printable(lines[0]) if lines else type(error).__name__
 
 
 def softmax(logits: Float32[np.ndarray, "b classes"]) -> Float32[np.ndarray, "b classes"]:
@@ -91,5 +93,5 @@ def softmax(logits: Float32[np.ndarray, "b classes"]) -> Float32[np.ndarray, "b 
 
 
 def distance(found: np.ndarray, expected: np.ndarray) -> float:
-    """Return the distance of two answers as a share of the expected one's length."""
+    """Return the distance between two answers as a share of the expected one's length."""
     return float(np.linalg.norm(found - expected)) / max(float(np.linalg.norm(expected)), 1e-6)

@@ -14,10 +14,11 @@ from saccade.engine.engine import LOGITS, Engine, check_installed, distance, ins
 from saccade.engine.graph.examine import examine
 from saccade.errors import ModelError, SaccadeError, UsageError
 from saccade.files.digest import changed
-from saccade.files.paths import open_file, shown
+from saccade.files.paths import open_file
 from saccade.files.strict_json import read_json
 from saccade.weights.formats.tensors import INDEX
 from saccade.weights.identify import LABELS, OURS, PREPROCESS, THEIRS, Identified, read_labels
+from saccade.wording import printable
 
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml"}
 """Each format and its graph file."""
@@ -58,7 +59,7 @@ class Exported:
     preprocess: Preprocess
     labels: tuple[str, ...]
     digest: str
-    """Of the graph files."""
+    """Digest of the graph files."""
     facts: Mapping[str, Any]
     """All of model.json."""
     outputs: tuple[str, ...] = (LOGITS,)
@@ -95,7 +96,7 @@ def read_exported(source: Path | Identified) -> Exported:
     path = source if isinstance(source, Path) else source.path
     facts = read_json(path / OURS) if isinstance(source, Path) else source.model or {}
     export = facts.get("export")
-    where = shown(path)
+    where = printable(path)
     if not isinstance(export, Mapping):
         raise ModelError(f"{where} is not an exported model; run `saccade export` on it first")
     try:
@@ -112,9 +113,9 @@ def read_exported(source: Path | Identified) -> Exported:
             facts,
             _outputs(export),
         )
-        if facts.get("format") != FORMAT or facts.get("task") != "classify":
-            found = shown(f"format {facts.get('format')!r} and task {facts.get('task')!r}", 100)
-            raise UsageError(f"it has {found}; expected format {FORMAT} and task 'classify'")
+        if facts.get("format") != FORMAT:
+            found = printable(repr(facts.get("format")), 100)
+            raise UsageError(f"its format is {found}; expected {FORMAT}")
     except (ModelError, UsageError) as error:
         raise ModelError(
             f"{where} is not an exported model of this version ({error}); export it again"
@@ -132,28 +133,28 @@ def read_exported(source: Path | Identified) -> Exported:
 def _word(export: Mapping[str, Any], name: str, known: Iterable[str]) -> str:
     found = export.get(name)
     if not isinstance(found, str) or found not in known:
-        raise UsageError(f"{name} is {shown(repr(found), 60)}; expected one of {', '.join(known)}")
+        raise UsageError(f"{name} is {printable(repr(found), 60)}; expected one of {', '.join(known)}")
     return found
 
 
 def _number(export: Mapping[str, Any], name: str, most: int) -> int:
     found = export.get(name)
     if type(found) is not int or not 1 <= found <= most:
-        raise UsageError(f"{name} is {shown(repr(found), 60)}; expected a whole number from 1 to {most}")
+        raise UsageError(f"{name} is {printable(repr(found), 60)}; expected a whole number from 1 to {most}")
     return found
 
 
 def _digest(export: Mapping[str, Any]) -> str:
     found = export.get("digest")
     if not isinstance(found, str) or not DIGEST.fullmatch(found):
-        raise UsageError(f"digest is {shown(repr(found), 60)}; expected 64 hexadecimal digits")
+        raise UsageError(f"digest is {printable(repr(found), 60)}; expected 64 hexadecimal digits")
     return found
 
 
 def _outputs(export: Mapping[str, Any]) -> tuple[str, ...]:
     found = export.get("outputs", [LOGITS])
     if not isinstance(found, list) or not found or not all(isinstance(name, str) for name in found):
-        raise UsageError(f"outputs is {shown(repr(found), 60)}; expected a list of names")
+        raise UsageError(f"outputs is {printable(repr(found), 60)}; expected a list of names")
     return tuple(found)
 
 
@@ -208,19 +209,6 @@ def engine_for(made: Exported, name: str, kept: int = 2, streams: int = 1) -> En
     from saccade.engine.openvino import OpenVino
 
     return OpenVino(made.graph, kept=kept, streams=streams, **expected)
-
-
-def describe(found: Identified) -> Exported:
-    """Describe a model folder as if it were exported, for engines that run its graph from the cache."""
-    from saccade.engine.export import patch_of
-    from saccade.weights.load import load
-
-    loaded = load(found)
-    module, labels = loaded.module, tuple(loaded.labels)
-    if not module.config.classes:
-        raise ModelError("this model has no head, so it has no classes to choose from; use embed()")
-    sizes = patch_of(module), module.config.classes
-    return Exported(found.path, "onnx", "floats", "float32", *sizes, loaded.preprocess, labels, "", {})
 
 
 def diagnose(found: Identified) -> list[_Row]:

@@ -102,6 +102,7 @@ def compensate(weight: _Weights, pairs: Float[np.ndarray, "k k"]) -> tuple[np.nd
         end = min(start + BLOCK, count)
         errors = np.zeros((end - start, weight.shape[1]), dtype=np.float32)
         for i in range(start, end):
+            # round channel i, then spread its error over the channels that are still to be rounded
             whole[i] = np.rint(left[i] / scale).clip(-LEVELS, LEVELS)
             errors[i - start] = (left[i] - whole[i] * scale) / upper[i, i]
             left[i + 1 : end] -= np.outer(upper[i, i + 1 : end], errors[i - start])
@@ -110,7 +111,7 @@ def compensate(weight: _Weights, pairs: Float[np.ndarray, "k k"]) -> tuple[np.nd
 
 
 class Surgery:
-    """A graph under change; nodes are inserted and removed only by `close`, so positions stay valid."""
+    """A graph being edited; nodes are inserted and removed only by `close`, so positions stay valid."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model, self.graph = model, model.graph
@@ -215,7 +216,7 @@ def plan_rounding(work: Surgery, batches: Sequence[np.ndarray]) -> dict[str, Rou
     pairs: dict[str, Any] = {}
     small = [part[i : i + 4] for part in batches for i in range(0, len(part), 4)]
     for found in activations(work.model, list(groups), small):
-        for name, x in found.items():
+        for name, x in found.items():  # running statistics: all activations would not fit into memory
             most = np.maximum(x.max(0), -x.min(0))
             reach[name] = np.maximum(reach[name], most) if name in reach else most
             sample.setdefault(name, x)
@@ -271,7 +272,7 @@ def correct_bias(work: Surgery, node: onnx.NodeProto, shift: Float[np.ndarray, "
 
 
 def quantize_products(work: Surgery, chosen: Mapping[str, RoundingPlan], done: dict[str, Rounded]) -> None:
-    """Replace each chosen product by one of integers; `done` remembers weights that were rounded before.
+    """Replace each chosen product with one of integers; `done` remembers weights that were rounded before.
 
     A MatMul becomes, with one DynamicQuantizeLinear per activation for all products that read it:
     x -> (u8, scale, zero); MatMulInteger(u8, s8, zero) -> i32 -> float32, times scale and weight factor.
@@ -325,6 +326,8 @@ def quantize(path: Path, batches: Sequence[np.ndarray]) -> None:
     work = Surgery(model)
     if not work.products():
         raise UsageError("this model has no matrix product to round; export it without --int8")
+    # 1. measure what rounding each activation costs; 2. round those below a limit, from the most generous
+    # limit down, until the outputs on unseen images move little enough
     apart = len(batches) // 4  # the limit is chosen on images that the factors have not seen
     some = batches[len(batches) - max(apart, 1) :]
     found = plan_rounding(work, batches[: len(batches) - apart])

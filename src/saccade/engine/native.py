@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from saccade.engine.engine import LOGITS, Arrays, Logits, brief
+from saccade.engine.engine import LOGITS, Arrays, first_line
 from saccade.errors import ModelError, ResourceError, SaccadeError, not_finite
-from saccade.files.paths import shown
+from saccade.wording import printable
 
 T = TypeVar("T")
 MEMORY = (
@@ -158,7 +158,7 @@ def bounded(call: Callable[[], T], doing: str, stop: Callable[[], object] = lamb
         raise ResourceError(
             f"{doing}: it needs more memory than there is; use a smaller model or image, or a smaller batch"
         ) from error
-    raise ModelError(f"{doing} ({brief(error)}); export it again") from error
+    raise ModelError(f"{doing} ({first_line(error)}); export it again") from error
 
 
 def check_ends(takes: int, found: Sequence[str], outputs: Sequence[str], what: str) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def check_ends(takes: int, found: Sequence[str], outputs: Sequence[str], what: s
         return tuple(outputs)
     if set(found) != set(outputs):
         raise ModelError(
-            f"{what} has the outputs {shown(', '.join(found), 100)}; expected {', '.join(outputs)}; "
+            f"{what} has the outputs {printable(', '.join(found), 100)}; expected {', '.join(outputs)}; "
             f"export it again"
         )
     return tuple(found)
@@ -201,7 +201,7 @@ def check_outputs(
     return dict(zip(names, found, strict=True))  # type: ignore[arg-type]
 
 
-def check_finite(found: Logits) -> Logits:
+def check_finite(found: np.ndarray) -> np.ndarray:
     """Return the answer; refuse it unless every number is finite."""
     if not np.isfinite(found).all():
         raise not_finite()

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from saccade.engine.engine import LOGITS, Arrays, Logits, available, check_installed
+from saccade.engine.engine import LOGITS, Arrays, available, check_installed
 from saccade.engine.graph.examine import examine
 from saccade.engine.native import bounded, check_ends, check_outputs
-from saccade.files.paths import shown
 from saccade.libraries import import_runtime
+from saccade.wording import printable
 
 
 class Onnx:
@@ -45,7 +45,7 @@ class Onnx:
         if not fuse:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4  # failures are raised as well
-        self.where, self.classes, self._options = shown(graph), classes, onnxruntime.RunOptions
+        self.where, self.classes, self._options = printable(graph), classes, onnxruntime.RunOptions
         with examine(graph, digest) as (path,):
             self.session: Any = bounded(
                 lambda: onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]),
@@ -65,6 +65,6 @@ class Onnx:
         )
         return check_outputs(self.outputs, found, len(pixels), self.classes, self.where)
 
-    def run(self, pixels: np.ndarray) -> Logits:
-        """Return the logits of a batch."""
-        return self.arrays(pixels)[LOGITS]
+    def run(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the first output of a batch."""
+        return self.arrays(pixels)[self.outputs[0]]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from saccade.engine.engine import LOGITS, Arrays, Logits, available, check_installed
+from saccade.engine.engine import LOGITS, Arrays, available, check_installed
 from saccade.engine.graph.examine import examine
 from saccade.engine.native import bounded, check_ends, check_outputs
 from saccade.errors import ModelError
-from saccade.files.paths import shown
 from saccade.libraries import import_runtime
+from saccade.wording import printable
 
 
 class OpenVino:
@@ -48,7 +48,7 @@ class OpenVino:
             "INFERENCE_NUM_THREADS": threads or (available() if streams == 1 else streams),
             "INFERENCE_PRECISION_HINT": "f32",
         }
-        self.where, self.classes = shown(graph), classes
+        self.where, self.classes = printable(graph), classes
         with examine(graph, digest) as paths:
             self.model: Any = bounded(
                 lambda: self.core.read_model(*paths), f"OpenVINO cannot read {self.where}"
@@ -70,9 +70,9 @@ class OpenVino:
         )
         return check_outputs(self.outputs, found, len(pixels), self.classes, self.where)
 
-    def run(self, pixels: np.ndarray) -> Logits:
-        """Return the logits of a batch."""
-        return self.arrays(pixels)[LOGITS]
+    def run(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the first output of a batch."""
+        return self.arrays(pixels)[self.outputs[0]]
 
     def _infer(self, pixels: np.ndarray) -> list[np.ndarray]:
         wanted = self.model.inputs[0].get_element_type().to_dtype()

@@ -17,7 +17,16 @@ from typing import Any
 import numpy as np
 
 from saccade import __version__
-from saccade.engine.engine import NAMES, Engine, brief, check_installed, distance, installed, release
+from saccade.engine.engine import (
+    NAMES,
+    OUTPUTS,
+    Engine,
+    check_installed,
+    distance,
+    first_line,
+    installed,
+    release,
+)
 from saccade.engine.exported import (
     APART,
     ENGINES,
@@ -32,6 +41,7 @@ from saccade.engine.timing import race, stopwatch
 from saccade.errors import ModelError, SaccadeError, UsageError, check_word
 from saccade.files.atomic import write_bytes, write_text
 from saccade.files.digest import digest_files
+from saccade.files.strict_json import write_json
 from saccade.libraries import cache_folder
 from saccade.weights.identify import Identified, identify
 
@@ -39,11 +49,11 @@ ROUNDS = 25
 SECONDS = 1.0
 """A measurement ends after `ROUNDS` rounds, or after this time per engine."""
 PAUSE = 0.005
-"""Before each turn: some engines keep their threads busy for a while, in the way of the next one."""
+"""Seconds before each turn: some engines keep their threads busy for a while, and slow the next one."""
 REFERENCE = ("openvino", "onnx", "eager")
 """The engines that `auto` measures for a run, likeliest first."""
 TRUSTED = ("eager", "onnx", "openvino")
-"""Where engines differ, the first of these is right."""
+"""Where engines differ, the first of these is trusted."""
 Makers = Mapping[str, Callable[[], Engine]]
 Times = dict[str, tuple[float, float]]
 DIGEST = ".sha256"
@@ -53,7 +63,7 @@ MANY = 1e6
 
 
 def processor() -> str:
-    """Return the name of this machine's processor, and how many this process may use."""
+    """Return the name of this machine's processor, and how many cores this process may use."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -63,14 +73,14 @@ def processor() -> str:
 
 
 def choice_key(graph: str, names: list[str], shape: tuple[int, ...]) -> str:
-    """Return one word for a model's digest, the machine, the versions and the shape of the batch."""
+    """Return a key for a model's digest, the machine, the versions and the shape of the batch."""
     versions = [f"{name} {release(name)}" for name in sorted(names)]
     facts = json.dumps([graph, processor(), __version__, versions, shape])
     return hashlib.sha256(facts.encode()).hexdigest()[:32]
 
 
 def run_times(engines: Mapping[str, Engine], pixels: np.ndarray) -> dict[str, float]:
-    """Return the median seconds of a batch on each engine, measured in turns."""
+    """Return the median seconds of a batch on each engine; the engines take turns."""
     clocks = [stopwatch(partial(engine.run, pixels), PAUSE) for engine in engines.values()]
     rows = race(clocks, SECONDS * len(engines), least=1, most=ROUNDS, warmup=1)
     return {name: median(row) for name, row in zip(engines, rows, strict=True)}
@@ -102,7 +112,7 @@ def measure_engines(makers: Makers, pixels: np.ndarray, word: str) -> Times:
     if not engines:
         raise _no_engine(failures)
     for name, failure in failures.items():
-        _say(f"{name} cannot run this model here ({brief(failure)}); continuing without it")
+        _say(f"{name} cannot run this model here ({first_line(failure)}); continuing without it")
     if not any(np.isfinite(answer).all() for answer in answers.values()):
         check_finite(next(iter(answers.values())))
     for name in disagreeing(answers):
@@ -110,7 +120,7 @@ def measure_engines(makers: Makers, pixels: np.ndarray, word: str) -> Times:
     found = {name: (loads[name], run) for name, run in run_times(engines, pixels).items()}
     with suppress(OSError):  # the cache is not writable: measure again next time
         (cache_folder() / "engines").mkdir(parents=True, exist_ok=True)
-        write_text(cache_folder() / "engines" / f"{word}.json", json.dumps(found, indent=1) + "\n")
+        write_json(cache_folder() / "engines" / f"{word}.json", found, indent=1, escape=True)
     return found
 
 
@@ -145,7 +155,7 @@ def _no_engine(failures: Mapping[str, Exception]) -> SaccadeError:
     for error in failures.values():
         if isinstance(error, ModelError):
             return error
-    why = "".join(f"; {name}: {brief(error)}" for name, error in failures.items())
+    why = "".join(f"; {name}: {first_line(error)}" for name, error in failures.items())
     return UsageError(
         f"no engine here can run this model{why}; install another: pip install 'saccade[onnx,openvino]'"
     )
@@ -189,10 +199,12 @@ def open_engine(
     batch: int = 1,
     size: tuple[int, int] | None = None,
     streams: int = 1,
+    outputs: Mapping[str, float] = OUTPUTS,
 ) -> Engine:
     """Open any model on a named engine, or on the fastest one; the graph of a run is kept in the cache.
 
     Args:
+        outputs: The outputs of its graph, each with its tolerance.
         size: Height and width of the images to measure with; the model's own by default.
         streams: How many threads will call it at once, each on its own core.
     """
@@ -204,10 +216,25 @@ def open_engine(
         check_installed(name)
     from saccade.weights.load import load
 
-    loaded = load(found)
+    return open_loaded(found, load(found), name, batch, size, streams, outputs)
+
+
+def open_loaded(
+    found: Identified,
+    loaded: Any,
+    name: str = "auto",
+    batch: int = 1,
+    size: tuple[int, int] | None = None,
+    streams: int = 1,
+    outputs: Mapping[str, float] = OUTPUTS,
+) -> Engine:
+    """Open a loaded model on a named engine, or on the fastest one; see `open_engine`."""
+    check_word("the engine", name, ("auto", *NAMES))
+    if name != "auto":
+        check_installed(name)
     word = "" if name == "eager" else digest_files(model_files(found.path))
-    makers: Makers = {known: partial(_of_module, word, loaded, known) for known in NAMES}
-    final: Makers = {known: partial(_of_module, word, loaded, known, streams) for known in NAMES}
+    makers: Makers = {known: partial(_of_module, word, loaded, known, outputs) for known in NAMES}
+    final: Makers = {known: partial(_of_module, word, loaded, known, outputs, streams) for known in NAMES}
     if name != "auto":
         return final[name]()
     able = [known for known in REFERENCE if installed(known)]
@@ -218,32 +245,32 @@ def open_engine(
     )
 
 
-def _of_module(word: str, loaded: Any, name: str, streams: int = 1) -> Engine:
+def _of_module(word: str, loaded: Any, name: str, outputs: Mapping[str, float], streams: int = 1) -> Engine:
     """Open a loaded model on an engine; its graph is compared with it when drawn, and again when reused."""
     from saccade.engine.torch import Eager
 
-    model = Eager(loaded.module)
+    model = Eager(loaded.module, tuple(outputs))
     if name == "eager":
         return model
     from saccade.engine import verify
-    from saccade.engine.export import patch_of, write_graph
+    from saccade.engine.graph.model import patch_of, write_graph
     from saccade.engine.onnx import Onnx
     from saccade.engine.openvino import OpenVino
 
     engine: Any = Onnx if name == "onnx" else OpenVino
     how = {"threads": None if streams == 1 else 1} if name == "onnx" else {"streams": streams}
-    make = partial(engine, classes=loaded.module.config.classes, **how)
+    make = partial(engine, classes=loaded.module.config.classes, outputs=tuple(outputs), **how)
     trials = verify.float_trials(loaded.preprocess, patch_of(loaded.module))
     path = cache_folder() / "graphs" / f"{word[:32]}-{__version__}.onnx"
     if os.path.isfile(path):
         with suppress(OSError, ModelError):  # damaged, or the graph of another model: draw it again
             found = make(path, digest=_cached_digest(path))
-            verify.compare(found.arrays, model.arrays, trials[:1])
+            verify.compare(found.arrays, model.arrays, trials[:1], outputs)
             return found
     with TemporaryDirectory() as scratch:
         drawn = Path(scratch) / path.name
-        write_graph(drawn, loaded.module, loaded.preprocess, loaded.labels)
-        verify.compare(make(drawn).arrays, model.arrays, trials)
+        write_graph(drawn, loaded.module, loaded.preprocess, loaded.labels, outputs=outputs)
+        verify.compare(make(drawn).arrays, model.arrays, trials, outputs)
         with suppress(OSError, SaccadeError):  # the cache is not writable: draw again next time
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, drawn.read_bytes())

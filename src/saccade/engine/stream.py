@@ -22,15 +22,15 @@ A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
 # Each worker reads its own batch and computes it on one core. Measured with ViT-Ti on two busy cores, in
-# milliseconds per image: 54 so, 149 with one thread that reads and both cores computing each batch, because
-# the cores wait for each other after every layer (OpenVINO 22 and 30, ONNX Runtime 26 and 42). Threads do as
-# well as processes, which take seconds to start and a copy of the weights each: Pillow and the engines
-# release the GIL. Preparing 200 photographs took two threads 0.54 s and two processes 0.71 s at 640 x 480
-# pixels, 0.41 s and 0.35 s at 224 x 224.
+# milliseconds per image: 54 this way, 149 with one thread that reads and both cores computing each batch,
+# because the cores wait for each other after every layer (OpenVINO 22 and 30, ONNX Runtime 26 and 42).
+# Threads do as well as processes, which take seconds to start and a copy of the weights each: Pillow and the
+# engines release the GIL. Preparing 200 photographs took two threads 0.54 s and two processes 0.71 s at
+# 640 x 480 pixels, 0.41 s and 0.35 s at 224 x 224.
 BATCH = 8
 """Examples in a batch: a core computes 4 or 8 as fast as 16, in less memory."""
 AHEAD = 2
-"""Batches per worker that are read ahead: one in work and one that waits."""
+"""Batches per worker that are read ahead: one in progress and one waiting."""
 ROOM = 128_000_000
 """Bytes of inputs after which a worker computes the batch it has so far."""
 PROMPT = 0.5
@@ -95,7 +95,7 @@ class _StoppedError(Exception):
 def _answers(
     model: StreamModel[A], sources: list[Any], stopped: Callable[[], bool]
 ) -> Iterator[A | SaccadeError]:
-    """Yield the answers to one batch, in order; examples of different shapes are computed apart."""
+    """Yield the answers to one batch, in order; examples of different shapes are computed separately."""
     answers: dict[int, A | SaccadeError] = {}
     groups: dict[object, list[tuple[int, Arrays, Any]]] = {}
     held, since, given = 0, monotonic(), 0

@@ -1,4 +1,4 @@
-"""Time contestants in turns, and measure the peak memory of a module.
+"""Time contestants that take turns, and measure the peak memory of a module.
 
 No machine is quiet for long. Contestants that take turns share its slow moments, so their ratio stays true.
 """
@@ -24,7 +24,7 @@ Stopwatch = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Rounds in summary: the seconds of one contestant, or the ratios of two."""
+    """A summary of rounds: the seconds of one contestant, or the ratios of two."""
 
     median: float
     low: float
@@ -65,7 +65,7 @@ def race(
     """Return the seconds of each contestant, round by round; every other round runs in reverse order.
 
     Args:
-        seconds: Of the whole race; it ends after this long, once `least` rounds are done.
+        seconds: For the whole race; it ends after this long, once `least` rounds are done.
         warmup: Rounds that are not counted: caches fill, and libraries set themselves up.
     """
     rows: list[list[float]] = [[] for _ in clocks]
@@ -83,7 +83,7 @@ def race(
 def forward_times(
     modules: "Sequence[nn.Module]", image: tuple[int, int], batch: int, seconds: float = 0.0
 ) -> list[list[float]]:
-    """Return the seconds of each module's forward passes, in turns; 0 stands for `SECONDS`."""
+    """Return the seconds of each module's forward passes, taking turns; 0 stands for `SECONDS`."""
     import torch
 
     pixels = torch.randn(batch, 3, *image, generator=torch.Generator().manual_seed(0))
@@ -96,7 +96,7 @@ def peak_memory(work: Callable[[], object]) -> int:
     """Return the most bytes held at once of what `work` allocates; earlier allocations do not count."""
     from torch.profiler import ProfilerActivity, profile
 
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler greets on stderr
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler prints a greeting to stderr
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         kept = work()
     del kept

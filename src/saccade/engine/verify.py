@@ -6,18 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from saccade.data.image.preprocess import PictureSource, Preprocess, open_rgb
-from saccade.engine.engine import LOGITS, Arrays, brief
+from saccade.engine.engine import LOGITS, OUTPUTS, Arrays, first_line
 from saccade.errors import ModelError
 from saccade.weights.known_answer import picture
 
-OUTPUTS: Mapping[str, float] = {LOGITS: 1e-4}
-"""The output of a classifier and its tolerance, as a share of an image's largest logit if above 1."""
 BYTES_TOLERANCE = 0.05
 """With the preprocessing inside, a sample may differ by a grey level here and there."""
 CHANGED = 0.1
-"""In int8 logits move, so first answers are counted: this share of the given images may get another one."""
+"""int8 moves logits, so top-1 answers are compared: they may differ for this share of the given images."""
 NUDGES = (1e-6, 1e-5)
-"""How far normalised pixels move to learn whether a model's answer hangs on a rounding."""
+"""How far to move normalised pixels to learn whether a model's answer depends on rounding."""
 TRIES = 8
 BATCH = 8
 Ask = Callable[[np.ndarray], Arrays]
@@ -25,14 +23,14 @@ Ask = Callable[[np.ndarray], Arrays]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far a graph and its model are apart."""
+    """How closely a graph agrees with its model."""
 
     pictures: int
     sizes: int
     difference: float
-    """The largest between two values of an output, as a share of the image's largest if that is above 1."""
+    """The largest difference of an output's values, as a share of the image's largest if that is above 1."""
     agreement: float
-    """Share of images with the same first class, among the given ones if there are any."""
+    """Share of images with the same top-1 class, among the given ones if there are any."""
     right: float = -1.0
     """The graph's accuracy on labelled images; -1 without labels."""
     before: float = -1.0
@@ -104,7 +102,7 @@ def compare(
     """Run both; refuse a graph with a size baked in, or with an output beyond its tolerance.
 
     Args:
-        outputs: Each output's tolerance; infinite for int8, where first answers are counted instead.
+        outputs: Each output's tolerance; infinite for int8, where top-1 answers are compared instead.
         given: How many images of the first inputs are the user's; the rest is synthetic, to try sizes.
         labels: Of the user's images.
     """
@@ -122,7 +120,7 @@ def compare(
     changed = int((first[:count] != known[:count]).sum())
     if np.isinf(outputs[LOGITS]) and given and changed > max(1, CHANGED * count):
         raise ModelError(
-            f"in int8 the first answer changes for {changed} of {count} images (allowed: {CHANGED:.0%}); "
+            f"in int8 the top-1 answer changes for {changed} of {count} images (allowed: {CHANGED:.0%}); "
             f"nothing was written; calibrate on more images like those it will see, or leave out --int8"
         )
     right, before = (
@@ -138,7 +136,7 @@ def _run(graph: Ask, x: np.ndarray, expected: Arrays, outputs: Mapping[str, floa
         found = graph(x)
     except Exception as error:  # each engine has its own exceptions
         raise ModelError(
-            f"the graph fails on images of shape {x.shape} ({brief(error)}): a size got baked in; "
+            f"the graph fails on images of shape {x.shape} ({first_line(error)}): a size is baked in; "
             f"nothing was written; please report it"
         ) from error
     for name in outputs:

@@ -23,7 +23,7 @@ MapValues = Float[np.ndarray, "rows columns"]
 ACROSS = ("left", "centre", "right")
 DOWN = ("upper", "middle", "lower")
 SIDE = 224
-"""Least side of an overlay in pixels; smaller images are enlarged, their pixels kept square."""
+"""Smallest side of an overlay in pixels; smaller images are enlarged, their pixels kept square."""
 
 
 class Spot(NamedTuple):
@@ -33,7 +33,7 @@ class Spot(NamedTuple):
     column: int
     value: float
     share: float
-    """Of all the heat; evidence against the class counts as none."""
+    """Share of all the heat; evidence against the class counts as none."""
     where: str
 
 
@@ -63,7 +63,7 @@ def hottest(grid: MapValues, count: int) -> list[Spot]:
 
 
 def hottest_tenth(grid: MapValues) -> float:
-    """Return the share of the heat in the hottest tenth of the map; 0.1 is a map without information."""
+    """Return the share of the heat in the hottest tenth of the map; 0.1 means a map without information."""
     return sum(spot.share for spot in hottest(grid, math.ceil(grid.size / 10)))
 
 
@@ -113,7 +113,7 @@ class Question:
     """What to explain about an image."""
 
     name: str
-    """Of the image."""
+    """Name of the image."""
     method: str
     target: int | None = None
     """Index of a class; None is the predicted one."""
@@ -126,7 +126,7 @@ class Explanation:
     """A map with the name of its image and, unless skipped, its faithfulness."""
 
     name: str
-    """Of the image."""
+    """Name of the image."""
     heatmap: Heatmap
     faithfulness: Faithfulness | None = None
     verdict: Verdict | None = None

@@ -36,6 +36,8 @@ class Heatmap:
     """What the model saw: resized, not normalised."""
     score: float | None = None
     """Gain of the faithfulness meter, where it was measured."""
+    value: float | None = None
+    """The output itself, of a model with a single one, such as a count."""
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.grid).all():
@@ -44,6 +46,11 @@ class Heatmap:
                 "The weights may be damaged: check them with `saccade doctor`"
             )
         self.grid.flags.writeable = False
+
+    @property
+    def answer(self) -> str:
+        """How sure the model is of the class; of a model with a single output, what it says."""
+        return f"{self.probability:.1%}" if self.value is None else f"{self.value:.4g}"
 
     @property
     def signed(self) -> bool:
@@ -97,11 +104,12 @@ class Heatmap:
         """Return numbers and words only; numbers of the grid have as many digits as float32 needs."""
         words = {"method": self.method, "target": self.target, "label": self.label}
         numbers = {"probability": self.probability, "score": self.score}
+        numbers |= {} if self.value is None else {"value": self.value}
         size = {"height": self.picture.height, "width": self.picture.width}
         return {**words, **numbers, **size, "grid": [[float(str(x)) for x in row] for row in self.grid]}
 
     def _repr_html_(self) -> str:
-        title = escape(f"{self.label} ({self.probability:.1%}), {self.method}")
+        title = escape(f"{self.label} ({self.answer}), {self.method}")
         source = f"data:image/png;base64,{b64encode(self._repr_png_()).decode()}"
         return f'<figure><img src="{source}" alt="{title}"><figcaption>{title}</figcaption></figure>'
 
@@ -112,4 +120,4 @@ class Heatmap:
 
     def __repr__(self) -> str:
         rows, columns = self.grid.shape
-        return f"Heatmap({self.method} for {self.label!r} ({self.probability:.1%}), {rows} x {columns})"
+        return f"Heatmap({self.method} for {self.label!r} ({self.answer}), {rows} x {columns})"

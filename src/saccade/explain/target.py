@@ -17,10 +17,10 @@ from torch import Tensor
 from saccade.data.class_names import class_name
 from saccade.errors import UsageError
 from saccade.explain.replay import Grid, grid_of
-from saccade.files.paths import shown
 from saccade.models.build import Vision
 from saccade.models.resnet import ResNet
 from saccade.nn.patch import Image
+from saccade.wording import printable
 
 NEAR = 3
 """Labels to suggest for an unknown one."""
@@ -34,6 +34,15 @@ MethodFunction: TypeAlias = Callable[[Vision, Image, Target], Maps]
 def target_score(logits: Float[Tensor, "b classes"], target: Target) -> Float[Tensor, "b"]:
     """Return each target's logit: unlike a probability near 1, it does not saturate."""
     return rearrange(logits.gather(1, target[:, None]), "b 1 -> b")
+
+
+def confidence(logits: Float[Tensor, "*b classes"]) -> Float[Tensor, "*b classes"]:
+    """Return probabilities: softmax over classes; of a single output, such as a count, its sigmoid.
+
+    The sigmoid turns differences of a single output into differences of log-odds, which is what the
+    faithfulness meter compares.
+    """
+    return logits.sigmoid() if logits.shape[-1] == 1 else logits.softmax(-1)
 
 
 def map_grid(module: Vision, image: Image) -> Grid:
@@ -81,14 +90,16 @@ def class_index(target: str | int, labels: Sequence[str], classes: int) -> int:
         found = [i for i, label in enumerate(labels) if fold(label) == fold(name)]
         if len(found) > 1:
             numbers = " and ".join(map(str, found))
-            raise UsageError(f"{shown(target)!r} is the label of classes {numbers}; give one of the numbers")
+            raise UsageError(
+                f"{printable(target)!r} is the label of classes {numbers}; give one of the numbers"
+            )
         if found:
             return found[0]
     number = target.removeprefix("class ")
     if number.isascii() and number.isdecimal() and len(number) < 10:
         return class_index(int(number), labels, classes)
     raise UsageError(
-        f"the target is {shown(target)!r}, which is not a label of this model; "
+        f"the target is {printable(target)!r}, which is not a label of this model; "
         f"{_hint(target, labels, classes)}"
     )
 
@@ -98,7 +109,7 @@ def _hint(target: str, labels: Sequence[str], classes: int) -> str:
     if not labels:
         return f"its classes have no labels, so give {numbers}"
     near = nearest(target, labels)
-    said = " or ".join(repr(shown(label, 60)) for label in near)
+    said = " or ".join(repr(printable(label, 60)) for label in near)
     return f"did you mean {said}?" if near else f"give one of its {classes:,} labels or {numbers}"
 
 

@@ -4,13 +4,13 @@ Importing this file does not import torch, so that an unwritable path is refused
 """
 
 import io
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saccade.errors import UsageError
 from saccade.files.atomic import replacing, write_text
+from saccade.files.strict_json import write_json
 
 if TYPE_CHECKING:
     from saccade.explain.explanation import Explanation
@@ -29,7 +29,7 @@ def check_page(html: Path, pictures: int, noun: str = "images") -> None:
     if html.exists():
         raise UsageError(f"{html} exists; nothing was written; give another name")
     if not html.parent.is_dir():
-        raise UsageError(f"{html} cannot be written: there is no folder {html.parent}; make it first")
+        raise UsageError(f"{html} cannot be written: the folder {html.parent} does not exist; create it")
 
 
 def is_page(html: Path) -> bool:
@@ -92,4 +92,4 @@ def _write_overlay(folder: Path, stem: str, explanation: "Explanation") -> None:
     explanation.overlay().save(file, "PNG")
     with replacing(folder / f"{stem}.png", file.getbuffer().nbytes) as opened:
         opened.write(file.getvalue())
-    write_text(folder / f"{stem}.json", json.dumps(explanation.to_json(), allow_nan=False) + "\n")
+    write_json(folder / f"{stem}.json", explanation.to_json(), indent=None, escape=True, finite=True)

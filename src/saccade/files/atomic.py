@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: temporary file, fsync, rename, fsync of the folder."""
+"""Write files whole or not at all: temporary file, fsync, rename, fsync of the folder."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from saccade.errors import ResourceError, SaccadeError, UsageError
-from saccade.files.paths import shown
+from saccade.wording import printable
 
 T = TypeVar("T")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -59,7 +59,7 @@ def patiently(write: Callable[[], T], what: str, folder: Path, needed: int, then
                 raise
             if cause.errno in FULL or tries == len(PAUSES):
                 raise ResourceError(
-                    f"{what} cannot be written to {shown(folder)} ({cause.strerror}); "
+                    f"{what} cannot be written to {printable(folder)} ({cause.strerror}); "
                     f"{needed:,} bytes are needed and {free(folder)} are free; "
                     f"free some space or repair the disk, then {then}"
                 ) from error
@@ -84,7 +84,7 @@ def sweep(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder outlast a power cut."""
+    """Make the names in a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -95,11 +95,11 @@ def sync_folder(folder: Path) -> None:
 def _unwritten(path: Path, needed: int, error: OSError) -> SaccadeError:
     if error.errno in (*FULL, errno.EIO):
         return ResourceError(
-            f"{shown(path)} needs {needed:,} bytes and {free(path.parent)} are free ({error.strerror}); "
+            f"{printable(path)} needs {needed:,} bytes and {free(path.parent)} are free ({error.strerror}); "
             "nothing was left behind; free some space or choose another folder"
         )
     return UsageError(
-        f"{shown(path)} cannot be written ({error.strerror}); expected an existing folder with write "
+        f"{printable(path)} cannot be written ({error.strerror}); expected an existing folder with write "
         "permission; choose another folder"
     )
 
@@ -115,6 +115,12 @@ def write_bytes(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def run_path(source: str | Path, prefix: str = "", suffix: str = "", unnamed: str = "data") -> Path:
+    """Return the usual folder of a result: runs/ and the name of its data or model; it may exist."""
+    name = Path(source).resolve().name.removesuffix(".safetensors") or unnamed
+    return Path("runs") / f"{prefix}{name}{suffix}"
+
+
 def new_folder(out: Path) -> Path:
     """Make a folder, with -2, -3, ... added to its name if it exists; nothing is overwritten."""
     if out.name in ("", ".."):
@@ -126,18 +132,20 @@ def new_folder(out: Path) -> Path:
             return path
         except FileExistsError:
             if number == 1 and not path.is_dir():
-                raise UsageError(f"{shown(path)} is a file; expected a folder; choose another name") from None
+                raise UsageError(
+                    f"{printable(path)} is a file; expected a folder; choose another name"
+                ) from None
             number += 1
             path = out.with_name(f"{out.name}-{number}")
         except OSError as error:
             raise UsageError(
-                f"{shown(path)} cannot be made ({error.strerror}); choose another folder"
+                f"{printable(path)} cannot be created ({error.strerror}); choose another folder"
             ) from error
 
 
 @contextmanager
 def fresh(folder: Path) -> Iterator[Path]:
-    """Refuse a folder that holds something; if what follows fails, leave nothing of it behind."""
+    """Refuse a folder that is not empty; if the block fails, leave nothing behind."""
     existed = folder.exists()
     if existed and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not empty; nothing was written; give another name")

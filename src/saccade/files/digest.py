@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from saccade.errors import ModelError
-from saccade.files.paths import Flaw, open_file, refusal, shown
+from saccade.files.paths import Flaw, open_file, refusal
 from saccade.files.strict_json import read_json, write_json
+from saccade.wording import printable
 
 KEY = "sha256"
 FORM = re.compile("[0-9a-f]{64}")
@@ -76,8 +77,8 @@ def claimed(model: Mapping[str, Any] | None, name: str) -> str:
     found = kept.get(name, "") if isinstance(kept, Mapping) else None
     if not isinstance(found, str) or (found and not FORM.fullmatch(found)):
         raise ModelError(
-            f"model.json says {KEY} {shown(repr(kept), 60)}; expected 64 hexadecimal digits for each file; "
-            f"save the model again"
+            f"model.json says {KEY} {printable(repr(kept), 60)}; expected 64 hexadecimal digits for each "
+            f"file; save the model again"
         )
     return found
 

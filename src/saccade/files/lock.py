@@ -1,4 +1,4 @@
-"""A lock that allows one training run at a time in a run folder; it ends with its process."""
+"""A lock that allows one training run at a time in a run folder; it is released when its process ends."""
 
 import errno
 import fcntl
@@ -8,10 +8,10 @@ from pathlib import Path
 from weakref import WeakValueDictionary, finalize
 
 from saccade.errors import UsageError
-from saccade.files.paths import shown
+from saccade.wording import printable
 
 NAME = ".lock"
-# a stranger's folder may hold a link or a pipe with this name
+# an untrusted folder may hold a link or a pipe with this name
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _BUSY = (errno.EWOULDBLOCK, errno.EACCES)
 
@@ -56,7 +56,7 @@ def lock(folder: Path) -> Lock | None:
         if error.errno not in _BUSY:
             return None
         raise UsageError(
-            f"{shown(folder)} is in use by {_holder(found)}; only one training run at a time can write "
+            f"{printable(folder)} is in use by {_holder(found)}; only one training run at a time can write "
             "to a run folder; wait for it to end, or stop it first"
         ) from error
     _held[key] = made = Lock(descriptor)

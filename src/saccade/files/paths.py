@@ -7,6 +7,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from saccade.errors import ModelError, check_handles
+from saccade.wording import printable
 
 REMEDY = "download it again, or ask its author for a safetensors file"
 
@@ -22,22 +23,14 @@ class Flaw(Exception):  # noqa: N818 (users never see it: it becomes a ModelErro
 LINKED = Flaw("is a link to another file; expected the file itself", "replace the link with a copy")
 
 
-def shown(text: object, limit: int = 200) -> str:
-    """Return untrusted text as one short printable line: no newline or terminal escape survives."""
-    line = str(text)
-    if len(line) > limit:
-        line = line[: limit - 3] + "..."
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-
-
 def refusal(path: Path, flaw: Flaw) -> ModelError:
-    """Join the name and the flaw into the one sentence that the person reads."""
-    return ModelError(f"{shown(path)} {flaw.found}; {flaw.remedy}")
+    """Join the name and the flaw into one sentence for the user."""
+    return ModelError(f"{printable(path)} {flaw.found}; {flaw.remedy}")
 
 
 def refusal_at(where: str, error: Exception) -> ModelError:
-    """Return the error with its path in front unless it is in the message; cut what a stranger wrote."""
-    words = shown(error, 400)
+    """Return the error with its path in front unless the message has it; shorten untrusted text."""
+    words = printable(error, 400)
     return ModelError(words if where in words else f"{where}: {words}")
 
 
@@ -46,16 +39,16 @@ def check_name(name: str) -> None:
     if not name or len(name) > 1000:
         raise Flaw(f"names a tensor with {len(name):,} characters; expected 1 to 1,000")
     if not name.isprintable() or name == "__metadata__":
-        raise Flaw(f"names a tensor '{shown(name)}'; expected a printable name of its own")
+        raise Flaw(f"names a tensor '{printable(name)}'; expected a printable name of its own")
     if name.startswith("/") or "\\" in name or ".." in name.split("/"):
-        raise Flaw(f"names a tensor '{shown(name)}', a path out of its folder; expected a plain name")
+        raise Flaw(f"names a tensor '{printable(name)}', a path out of its folder; expected a plain name")
 
 
 def open_file(path: Path, *, links: bool = True) -> BufferedReader:
     """Open a regular file for reading; refuse a pipe or a device without waiting for it.
 
     Args:
-        links: Whether it may be a symlink or have a second name; False for what a stranger's file names.
+        links: Whether it may be a symlink or have a second name; False for names from an untrusted file.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if links else os.O_NOFOLLOW)
     try:

@@ -1,4 +1,4 @@
-"""JSON files: read strictly and within limits, as strangers write them; written whole or not at all."""
+"""JSON files: read strictly and within limits, as they are untrusted; written whole or not at all."""
 
 import json
 import math
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from saccade.files.atomic import write_text
-from saccade.files.paths import Flaw, open_file, refusal, shown
+from saccade.files.paths import Flaw, open_file, refusal
+from saccade.wording import printable
 
 LIMIT = 10_000_000
 DEPTH = 100
@@ -60,7 +61,7 @@ def parse_json(data: bytes) -> dict[str, Any]:
     except RecursionError:
         raise Flaw(f"is JSON nested deeper than the {DEPTH} levels expected", REMEDY) from None
     except ValueError as error:  # JSONDecodeError, and integers of more than 4,300 digits
-        raise Flaw(f"is not the JSON that was expected ({shown(error)})", REMEDY) from None
+        raise Flaw(f"is not readable JSON ({printable(error)})", REMEDY) from None
     if not isinstance(value, dict):
         raise Flaw(f"holds a JSON {type(value).__name__}; expected an object", REMEDY)
     if "\\ud" in text.lower():
@@ -99,7 +100,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise Flaw(f"is JSON with the key '{shown(twice)}' twice", REMEDY)
+        raise Flaw(f"is JSON with the key '{printable(twice)}' twice", REMEDY)
     return made
 
 
@@ -109,4 +110,4 @@ def _constant(text: str) -> float:
 
 def _float(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _constant(shown(text, 20))
+    return number if math.isfinite(number) else _constant(printable(text, 20))

@@ -3,7 +3,7 @@
 import re
 
 _FORMULA = re.compile(r"'*\s*[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n]")
-"""What a spreadsheet would run, after any apostrophes of ours; some run the full-width signs too."""
+"""What a spreadsheet would run, after any apostrophes that we added; some run the full-width signs too."""
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
 
 

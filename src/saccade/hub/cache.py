@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from saccade.errors import ResourceError
-from saccade.hub.names import quote
+from saccade.wording import one_line
 
 ELSEWHERE = "set HF_HOME to a folder on another disk"
 LIMIT = 32_000_000
@@ -34,7 +34,7 @@ class RepositoryCache:
         ends = [os.path.realpath(end) for end in ((path.parent, path) if path != self.cache else (path,))]
         if any(os.path.commonpath([cache, end]) != cache for end in ends):
             raise ResourceError(
-                f"{quote(path)} is a link that leads out of the cache; expected a file or folder in it; "
+                f"{one_line(path)} is a link that leads out of the cache; expected a file or folder in it; "
                 f"remove the link, or {ELSEWHERE}"
             )
         return path
@@ -49,7 +49,7 @@ class RepositoryCache:
         return self.path / "refs" / revision
 
     def listing(self, commit: str) -> Path:
-        """Return the path of the list of a dataset's files; without it nobody knows what is missing."""
+        """Return the path of the list of a dataset's files; without it, missing files would go unnoticed."""
         return self.path / "listings" / commit
 
     def lock(self, word: str) -> Path:
@@ -69,11 +69,11 @@ class RepositoryCache:
     def write(self, path: Path, text: str) -> None:
         """Write a note, whole or not at all; replace a link in its place instead of following it."""
         self._made(path.parent)
-        begun = self.blob(f"{os.getpid()}.new")
-        begun.unlink(missing_ok=True)
-        with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+        temporary = self.blob(f"{os.getpid()}.new")
+        temporary.unlink(missing_ok=True)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(text.encode())
-        begun.replace(path)
+        temporary.replace(path)
 
     def open(self, path: Path) -> IO[bytes]:
         """Open a partly fetched blob, positioned at its end."""
@@ -84,8 +84,8 @@ class RepositoryCache:
         if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:  # a second name could be anywhere
             file.close()
             raise ResourceError(
-                f"{quote(path)} is a pipe, a device or a file with a second name; expected a file that only "
-                f"the cache holds; remove it, or {ELSEWHERE}"
+                f"{one_line(path)} is a pipe, a device or a file with a second name; expected a file that "
+                f"only the cache holds; remove it, or {ELSEWHERE}"
             )
         file.seek(0, os.SEEK_END)
         return file
@@ -93,16 +93,16 @@ class RepositoryCache:
     def link(self, blob: Path, path: Path) -> None:
         """Link a snapshot's file to this blob; on a disk without links, move the blob there."""
         self._made(path.parent)
-        begun = self.blob(f"{blob.name}.link")
-        begun.unlink(missing_ok=True)
+        temporary = self.blob(f"{blob.name}.link")
+        temporary.unlink(missing_ok=True)
         try:
-            begun.symlink_to(os.path.relpath(blob, path.parent))
+            temporary.symlink_to(os.path.relpath(blob, path.parent))
         except OSError as error:
             if error.errno not in LINKLESS and not hasattr(error, "winerror"):
                 raise
             blob.replace(path)
         else:
-            begun.replace(path)
+            temporary.replace(path)
 
     def remove(self, path: Path) -> None:
         """Remove a file and the target of its link, never anything outside the cache."""

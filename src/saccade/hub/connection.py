@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import saccade
 from saccade.errors import UsageError
 from saccade.hub.library import client_factory
-from saccade.hub.names import quote
+from saccade.wording import one_line
 
 if TYPE_CHECKING:
     import httpx2
@@ -27,7 +27,7 @@ MOVED = (301, 302, 303, 307, 308)
 
 
 class StatusError(Exception):
-    """A status other than success, with the hub's reason."""
+    """A status other than success, and the reason that the hub gives."""
 
     def __init__(self, status: int, word: str) -> None:
         super().__init__(f"answer {status}")
@@ -96,7 +96,9 @@ def _authorization(endpoint: "httpx2.URL") -> str:
     try:
         token = get_token() or ""
     except errors.OIDCError as error:
-        raise UsageError(f"HF_OIDC_RESOURCE is set but gave no token ({quote(error)}); unset it") from error
+        raise UsageError(
+            f"HF_OIDC_RESOURCE is set but gave no token ({one_line(error)}); unset it"
+        ) from error
     if not (token.isascii() and token.isprintable()):
         raise UsageError(
             "the token for the hub contains a character that no token has; expected hf_ and letters; "
@@ -202,27 +204,27 @@ def _next(response: "httpx2.Response") -> "httpx2.URL":
     try:
         url = response.url.join(response.headers.get("location", ""))
     except (httpx2.InvalidURL, ValueError) as error:
-        raise AnswerError(f"it redirected to an unreadable address ({quote(error, 80)})") from error
+        raise AnswerError(f"it redirected to an unreadable address ({one_line(error, 80)})") from error
     host = url.raw_host.decode("ascii", "replace")
     usable = HOST.fullmatch(host) and 0 < (80 if url.port is None else url.port) < 65536
     if url.scheme not in ("http", "https") or not usable:
-        raise AnswerError(f"it redirected to {quote(url, 80)}, which is neither http nor https")
+        raise AnswerError(f"it redirected to {one_line(url, 80)}, which is neither http nor https")
     if (response.url.scheme, url.scheme) == ("https", "http"):
-        raise AnswerError(f"it redirected from https to http, to {quote(url.host, 80)}")
+        raise AnswerError(f"it redirected from https to http, to {one_line(url.host, 80)}")
     return url.copy_with(userinfo=b"", fragment=None)
 
 
-def _start(response: "httpx2.Response", asked: int) -> int:
+def _start(response: "httpx2.Response", wanted: int) -> int:
     """Return the position of a body's first byte; refuse a body other than the one requested."""
     status, headers = response.status_code, response.headers
     if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
         raise AnswerError("it compressed a file although it was asked not to")
     if status == 200:
         return 0
-    if status == 206 and asked:
-        if not re.match(rf"bytes {asked}-", headers.get("content-range", "")):
+    if status == 206 and wanted:
+        if not re.match(rf"bytes {wanted}-", headers.get("content-range", "")):
             raise AnswerError("it sent a different part of the file than requested")
-        return asked
+        return wanted
     raise StatusError(status, headers.get("x-error-code", ""))
 
 

@@ -21,8 +21,9 @@ from saccade.hub.cache import ELSEWHERE, RepositoryCache
 from saccade.hub.connection import AnswerError, Connection, StatusError
 from saccade.hub.library import progress_bar
 from saccade.hub.listing import COMMIT, LIMIT, HubListing, parse, read_listing
-from saccade.hub.names import choose_files, is_plain, quote, read_name
+from saccade.hub.names import choose_files, is_plain, read_name
 from saccade.hub.transfer import PASSING, check, receive
+from saccade.wording import one_line
 
 Choose = Callable[[Iterable[str], str], list[str]]
 """Takes the names of all files and the repository's, and returns the files that are needed."""
@@ -47,7 +48,7 @@ class _Repository:
 
     @property
     def address(self) -> str:
-        return re.sub("//[^/@]*@", "//", self.endpoint)  # a password in HF_ENDPOINT is not for the screen
+        return re.sub("//[^/@]*@", "//", self.endpoint)  # never print a password in HF_ENDPOINT
 
     @property
     def page(self) -> str:
@@ -55,7 +56,7 @@ class _Repository:
 
 
 def _cache_folder() -> Path:
-    """Return what huggingface_hub would use if it were imported now: it reads the environment only once."""
+    """Return the folder that huggingface_hub would use if imported now; it reads the environment once."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{home}/huggingface"
     hub = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
@@ -120,7 +121,7 @@ def _download(repo: _Repository, bar: Any) -> Path:
 def _sentence(error: Exception, repo: _Repository) -> SaccadeError:
     """Say what went wrong on the way to the hub, and what to do."""
     status, word = getattr(error, "status", 0), getattr(error, "word", "")
-    reason = quote(error) or type(error).__name__
+    reason = one_line(error) or type(error).__name__
     if word == "RevisionNotFound":
         found = f"no revision {repo.revision!r} of {repo.name} on {repo.address}"
         return UsageError(f"{found}; check the spelling")
@@ -130,7 +131,7 @@ def _sentence(error: Exception, repo: _Repository) -> SaccadeError:
         return UsageError(f"no {noun} named {repo.name} on {repo.address}; {hint}")
     if status in (401, 403):
         return repo.error(
-            f"{repo.address} does not give {repo.name} to everyone (answer {status}); it expects a token; "
+            f"{repo.address} restricts access to {repo.name} (answer {status}); it expects a token; "
             f"check the spelling, ask for access on {repo.address}/{repo.page} and set HF_TOKEN"
         )
     if status:
@@ -162,11 +163,11 @@ def fetch(
 ) -> Path:
     """Return the folder of a repository such as google/vit-base-patch16-224, fetching what is missing.
 
-    With HF_HUB_OFFLINE nothing is asked of the hub; if the hub does not answer, the copy in the cache is used
-    and a line on stderr says so. Files are checked when they arrive, and small ones at each call.
+    With HF_HUB_OFFLINE the hub is not contacted; if it does not answer, the copy in the cache is used and a
+    line on stderr says so. Files are checked when they arrive, and small ones at each call.
 
     Args:
-        kind: "model" or "dataset", the two places of the hub where a name can stand.
+        kind: "model" or "dataset"; the hub has separate names for them.
         choose: Which of its files are needed.
     """
     repo_id, wanted = read_name(name, revision, kind)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from saccade.errors import ModelError, UsageError
-from saccade.files.paths import shown
+from saccade.wording import one_line
 
 WORD = r"\w(?:[\w.-]*\w)?"
 NAME = re.compile(rf"(?:hf-hub:|hf_hub:|hf:)?({WORD}/{WORD})(?:@(.+))?", re.ASCII)
@@ -54,11 +54,6 @@ def is_plain(name: str) -> bool:
     )
 
 
-def quote(text: object, limit: int = 200) -> str:
-    """Return a server's text as one short printable line."""
-    return shown(" ".join(str(text).split()), limit)
-
-
 def choose_files(names: Iterable[str], repo: str) -> list[str]:
     """Return the files that a model needs: its settings, then its weights, of the safest kind there is.
 
@@ -71,12 +66,12 @@ def choose_files(names: Iterable[str], repo: str) -> list[str]:
         if index in found or (not index and len(found) == 1):
             return [name for name in names if name in SETTINGS] + found
         if not index and found:
-            some = ", ".join(quote(name, 60) for name in found[:5])
+            some = ", ".join(one_line(name, 60) for name in found[:5])
             raise ModelError(
-                f"{repo} holds {len(found)} files of weights ({some}); expected one, or "
+                f"{repo} has {len(found)} weight files ({some}); expected one, or "
                 "model.safetensors; download the one you want by hand and give its path"
             )
     raise ModelError(
-        f"{repo} holds no weights among its {len(names)} files; expected model.safetensors or an .npz "
+        f"{repo} has no weights among its {len(names)} files; expected model.safetensors or an .npz "
         "at the top; choose a repository that has one"
     )

@@ -94,15 +94,15 @@ def receive(
     """
     most, path = _most(name, entry.size), folder.snapshot(commit) / name
     word = entry.digest or f"unlisted-{hashlib.sha256(f'{commit}/{name}'.encode()).hexdigest()}"
-    begun, blob = folder.blob(f"{word}.partial"), folder.blob(entry.digest or "unlisted")
+    partial, blob = folder.blob(f"{word}.partial"), folder.blob(entry.digest or "unlisted")
     with file_lock(folder.lock(word)):
         if entry.digest and folder.holds(blob):  # from another commit or a faster process
             folder.link(blob, path)
             return
-        with folder.open(begun) as file:
+        with folder.open(partial) as file:
             if file.tell() > most or not entry.digest:
                 file.seek(file.truncate(0))
-            missing, free = entry.size - file.tell(), shutil.disk_usage(begun.parent).free
+            missing, free = entry.size - file.tell(), shutil.disk_usage(partial.parent).free
             if missing > free:
                 raise ResourceError(
                     f"{name} needs {missing / 1e6:.0f} MB; {folder.cache} has {free / 1e6:.0f} MB left; "
@@ -115,8 +115,8 @@ def receive(
                 file.truncate(0)
                 raise
         if entry.digest:
-            check(folder, begun, name, entry.digest, error)
+            check(folder, partial, name, entry.digest, error)
         else:
-            blob = folder.blob(checksum(begun, ""))
-        begun.replace(blob)
+            blob = folder.blob(checksum(partial, ""))
+        partial.replace(blob)
         folder.link(blob, path)

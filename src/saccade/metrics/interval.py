@@ -1,4 +1,4 @@
-"""How far to trust a share that was counted on few examples."""
+"""Confidence intervals of a proportion that was counted on few examples."""
 
 from math import sqrt
 

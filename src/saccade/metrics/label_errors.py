@@ -1,9 +1,9 @@
-"""Labels that a model contradicts for a reason: confident learning (Northcutt, Jiang and Chuang 2021).
+"""Labels that a model contradicts with confidence: confident learning (Northcutt, Jiang and Chuang 2021).
 
 Confident Learning: Estimating Uncertainty in Dataset Labels, https://arxiv.org/abs/1911.00068. A model may
 contradict a label if it is as confident of another class as it is, on average, of that class's own images;
-so a model that is timid with one class and bold with another is taken at its word in both. The method
-supposes that the model was not trained on the images that it is asked about.
+so it does not matter whether a model is cautious about one class and bold about another. The method assumes
+that the model was not trained on the images it is applied to.
 
 Shapes: n images.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int
 
 SLACK = 1e-6
-"""Rounding may lift a mean of equal numbers above them; they must reach it all the same."""
+"""Rounding may lift a mean of equal numbers above them; they must reach it anyway."""
 
 Probabilities = Float[np.ndarray, "n classes"]
 Labels = Int[np.ndarray, "n"]

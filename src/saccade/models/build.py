@@ -1,4 +1,4 @@
-"""From a config to its module, and to JSON and back: one table for all models."""
+"""Build the module of a config, and convert configs to JSON and back: one table for all models."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, overload
@@ -23,7 +23,7 @@ Known: TypeAlias = Config | LoopConfig
 
 
 class Kind(NamedTuple):
-    """A config, and what makes a module of it."""
+    """A config class and the function that builds its module."""
 
     config: type[Any]
     module: Callable[[Any], Any]
@@ -73,7 +73,7 @@ def build(config: Any) -> Any:
 
 
 class _Undrawn(TorchFunctionMode):
-    """Draws no random numbers; to draw none on the meta device, torch imports its compiler for a second."""
+    """Skips random initialisation, for which torch on the meta device imports its compiler for a second."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -84,7 +84,7 @@ class _Undrawn(TorchFunctionMode):
 
 
 def undrawn(make: Callable[[], M]) -> M:
-    """Return what `make` builds, on the meta device and with no number drawn."""
+    """Return what `make` builds, on the meta device and without drawing random numbers."""
     with torch.device("meta"), _Undrawn():
         return make()
 

@@ -22,6 +22,7 @@ from saccade.models.vit import ViT, ViTConfig
 from saccade.nn.conv import GROUPS, Map, StdConv, group_norm, max_pool
 from saccade.nn.patch import Image, Patches, check_size
 from saccade.nn.stack import Stack
+from saccade.values import validate, within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,27 +31,23 @@ class HybridConfig:
 
     vit: ViTConfig
     """Its `patch` is what one token covers, in pixels of the image."""
-    layers: tuple[int, ...]
+    layers: tuple[int, ...] = within(1, 1024, name="units in a stage of layers")
     """Units in each stage: (3, 4, 9) is R50 at stride 16, (2, 2, 2, 2) is R26 at 32, () the bare root, R."""
-    factor: int | float = 1
+    factor: int | float = within(GROUPS / 64, 16, default=1)
     """Width as a multiple of 64 channels; GroupNorm needs at least 0.5."""
-    eps: float = 1e-6
+    eps: float = within(0, 0.1, default=1e-6)
     """Of GroupNorm."""
-    variance_eps: float = 0.0
+    variance_eps: float = within(0, 0.1, default=0.0)
     """Added to a kernel's variance, as in timm (1e-8); 0 adds 1e-5 to its deviation, as Google does."""
 
     def __post_init__(self) -> None:
+        validate(self)
         check_number("the number of stages in layers", len(self.layers), 0, 8)
-        for units in self.layers:
-            check_number("units in a stage of layers", units, 1, 1024)
-        check_number("factor", self.factor, GROUPS / 64, 16)
         if 64 * self.factor % GROUPS:
             raise UsageError(
                 f"factor is {self.factor:g}, which gives {64 * self.factor:g} channels; expected a multiple "
                 f"of {GROUPS} channels, such as factor 0.5, 1 or 1.5: GroupNorm has {GROUPS} groups"
             )
-        check_number("eps", self.eps, 0, 0.1)
-        check_number("variance_eps", self.variance_eps, 0, 0.1)
         if self.vit.patch % self.stride:
             raise UsageError(
                 f"vit.patch is {self.vit.patch} pixels, but {len(self.layers)} stages shrink an image "

@@ -48,7 +48,7 @@ class Looped(ViT):
 
 
 def vit_of(config: ViTConfig | HybridConfig | LoopConfig) -> ViTConfig:
-    """The ViT inside of a config."""
+    """The ViT inside a config."""
     return config if isinstance(config, ViTConfig) else vit_of(config.vit)
 
 

@@ -1,4 +1,4 @@
-"""What every caller needs of a module: evaluation mode as a context, its device, its depth, no wrappers."""
+"""Helpers for any module: evaluation mode as a context manager, device, unwrapping, depth of a parameter."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ def evaluating(module: nn.Module, gradients: bool = False) -> Iterator[None]:
     """Switch to evaluation mode; afterwards, even after an error, every submodule is as it was.
 
     Args:
-        gradients: Compute them, even if the caller switched them off; without, tensors made here can never
+        gradients: Compute them, even if the caller switched them off; otherwise tensors made here can never
             be part of a graph (`torch.inference_mode`).
     """
     training = [part for part in module.modules() if part.training]

@@ -2,9 +2,8 @@
 
 import re
 from dataclasses import replace
-from difflib import get_close_matches
 
-from saccade.errors import UsageError
+from saccade.errors import UsageError, did_you_mean
 from saccade.models.hybrid import HybridConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViTConfig
@@ -114,8 +113,7 @@ def config(name: str, classes: int = 1000) -> Config:
 
 
 def _unknown(name: str) -> UsageError:
-    near = get_close_matches(name, EXAMPLES, n=3)
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = did_you_mean(name, EXAMPLES, most=3)
     return UsageError(
         f"no model is named {name!r}{hint} (names look like vit_b16 or vit_b16_384; see `saccade models`)"
     )

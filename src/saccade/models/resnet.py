@@ -22,32 +22,28 @@ from saccade.nn.conv import Map
 from saccade.nn.head import linear_head
 from saccade.nn.patch import Image
 from saccade.nn.stack import Stack
+from saccade.values import validate, within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResNetConfig:
     """Everything that decides the weights of a ResNet."""
 
-    layers: tuple[int, ...]
+    layers: tuple[int, ...] = within(1, 1024, name="units in a stage of layers")
     """Units in each stage: (2, 2, 2, 2) for 18 layers, (3, 4, 6, 3) for 34 or, with bottlenecks, 50."""
     bottleneck: bool
-    width: int = 64
+    width: int = within(1, 2**12, default=64)
     """Channels of the first stage (a bottleneck puts out four times as many); each stage doubles them."""
-    classes: int = 1000
+    classes: int = within(0, 2**20, default=1000)
     """0 leaves out the head: the model returns its features."""
-    image: tuple[int, int] = (224, 224)
+    image: tuple[int, int] = within(1, 2**14, default=(224, 224))
     """Height and width of the training images; other sizes work too."""
     small: bool = False
     """A root that does not shrink the image (section 4.2), for 32-pixel images."""
 
     def __post_init__(self) -> None:
+        validate(self)
         check_number("the number of stages in layers", len(self.layers), 1, 8)
-        for units in self.layers:
-            check_number("units in a stage of layers", units, 1, 1024)
-        check_number("width", self.width, 1, 2**12)
-        check_number("classes", self.classes, 0, 2**20)
-        for side in self.image:
-            check_number("image", side, 1, 2**14)
 
 
 def conv(channels: int, width: int, kernel: int, stride: int = 1) -> nn.Conv2d:

@@ -13,36 +13,31 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from saccade.errors import check_number, check_word
 from saccade.nn.attention import Attention, Tokens, Turn, Weight
 from saccade.nn.mlp import FORMS, MLP
 from saccade.nn.norm import KINDS, norm
+from saccade.values import one_of, validate, within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockStyle:
     """How a block computes; its sizes are separate."""
 
-    norm: str = "layer"
+    norm: str = one_of(*KINDS, default="layer")
     """layer, rms or power."""
-    placement: str = "pre"
+    placement: str = one_of("pre", "post", default="pre")
     """pre (ViT, Eq. 2: z + f(norm(z))) or post (Vaswani et al. 2017: norm(z + f(z)))."""
-    eps: float = 1e-6
-    gelu: str = "erf"
+    eps: float = within(0, 0.1, default=1e-6)
+    gelu: str = one_of(*FORMS, default="erf")
     """erf (exact) or tanh (the approximation in Google's ViT)."""
     layerscale: float = 0.0
     """Initial value of a learnt factor per channel on each branch (Touvron et al. 2021b); 0 means none."""
-    dropout: float = 0.0
-    droppath: float = 0.0
+    dropout: float = within(0, 0.99, default=0.0)
+    droppath: float = within(0, 0.99, default=0.0)
     """Probability of skipping a branch, per image (Huang et al. 2016)."""
 
     def __post_init__(self) -> None:
-        check_word("norm", self.norm, KINDS)
-        check_word("placement", self.placement, ("pre", "post"))
-        check_word("gelu", self.gelu, FORMS)
-        check_number("eps", self.eps, 0, 0.1)
-        for name in ("dropout", "droppath"):
-            check_number(name, getattr(self, name), 0, 0.99)
+        validate(self)
 
 
 class Add(nn.Module):

@@ -10,7 +10,7 @@ FORMS = {"erf": "none", "tanh": "tanh"}
 
 
 class MLP(nn.Module):
-    """Widen, bend, narrow."""
+    """Widen, GELU, narrow."""
 
     def __init__(self, width: int, hidden: int, gelu: str = "erf", dropout: float = 0.0) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ learnt probe attends to all tokens (big_vision).
 
 
 class Pool(nn.Module):
-    """Normalise and summarise; `front` tokens stand before the patches."""
+    """Normalise and summarise; `front` tokens precede the patches."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ STEPS = 8
 SLACK = 1.03
 """How much faster than wanted a plan has to be predicted before it is tried."""
 TRIES = 4
-"""Plans of a family to measure before giving it up."""
+"""Plans of a family to measure before giving up on it."""
 SECONDS = 1.5
 """Time to measure one plan against the dense model."""
 NOISE = 0.05
@@ -170,7 +170,7 @@ def search(
     """Return the most accurate plan of those that reach a speed; None if the dense model reaches it.
 
     Args:
-        wanted: from the seconds of the dense model to how many times faster it has to become.
+        wanted: maps the dense model's seconds to the speed-up that is needed.
         again: how often to start over if the machine has become faster or slower meanwhile.
     """
     vit.eval()
@@ -180,6 +180,8 @@ def search(
     say(f"the dense model takes {1e3 * usual:.1f} ms for {_pictures(batch)} here")
     if aim <= 1:
         return None
+    # Hundreds of plans cannot all be run. Time one block at several token counts, predict every plan from
+    # that, and measure only the few of each family that are predicted to be just fast enough.
     clock, lines = Clock(vit, batch, usual), families(vit)
     for line in {line[0].kind: line for line in reversed(lines)}.values():
         middle = line[len(line) // 2]
@@ -190,10 +192,11 @@ def search(
         measured = [
             each for line in lines for each in _reaching(vit, line, clock, usual, harder * aim, batch)
         ]
-        tried = [each for each in measured if saves(each.config)]  # the rest is faster by chance only
+        tried = [each for each in measured if saves(each.config)]  # the rest are faster only by chance
         known = [each.config for each in seen]
         good = [each for each in tried if each.ratio >= aim > 1 and each.config not in known]
         seen += [each for each in tried if each not in good]
+        # the most accurate first, measured again for longer: the best of many short measurements is lucky
         for each in _ranked(vit, preprocess, images, good, say) if good else []:
             found = speed(batch, *forward_times([vit, made(vit, each.config)], size, batch))
             if found.ratio > 1 and found.ratio >= aim * (1 - NOISE):
@@ -234,6 +237,7 @@ def _reaching(
 ) -> Iterator[Tried]:
     """Yield the measured plans of a family, more and more aggressive, until one is fast enough."""
     expected = [clock.predict(config) for config in line]
+    # plans are ordered from gentle to aggressive, so the first that is fast enough is the most accurate
     first = next((i for i, time in enumerate(expected) if time * SLACK <= usual / aim), len(line) - 1)
     last = -1
     for attempt in range(TRIES):
@@ -258,5 +262,5 @@ def _unmet(tried: Sequence[Tried], usual: float, aim: float, batch: int) -> Usag
         )
     return UsageError(
         f"no plan reaches {1e3 * usual / aim:.1f} ms, {aim:.2f} times as fast as the dense model ({took}); "
-        f"the fastest takes {1e3 * best.taken:.1f} ms ({describe_plan(best.config)}); ask for that or more"
+        f"the fastest takes {1e3 * best.taken:.1f} ms ({describe_plan(best.config)}); ask for that or longer"
     )

@@ -1,4 +1,4 @@
-"""The plots of a report: each function returns a plot of a run's record, or a sentence on why it cannot."""
+"""The plots of a report: each function returns a plot of a run's record, or a sentence why it cannot."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from saccade.report.run_record import NAN, LoggedStep, Record, whole
 from saccade.wording import Metric, count, number, trend
 
 POINTS = 200
-"""More points than this are averaged: a screen has no room for them."""
+"""More points than this are averaged: they would not fit on a screen."""
 
 
 def _finite(values: Sequence[float]) -> list[float]:
@@ -70,19 +70,19 @@ def loss(record: Record, note: str) -> Plot | str:
     rows = [(step, train.get(step, NAN), held.get(step, NAN)) for step in sorted({*train, *held})]
     trained, validated = _finite([row[1] for row in rows]), _finite([row[2] for row in rows])
     if not trained and not validated:
-        return "No loss was logged, so there is no loss curve."
-    said = [trend("Training loss", trained)] if trained else []
+        return "No loss curve, because no loss was logged."
+    trends = [trend("Training loss", trained)] if trained else []
     if validated:
         best = min(
             record.epochs, key=lambda e: e.metric("loss") if math.isfinite(e.metric("loss")) else math.inf
         )
         lowest = f"; it is lowest at epoch {best.epoch:g} ({number(best.metric('loss'))})"
-        said.append(trend("validation loss" if said else "Validation loss", validated) + lowest)
+        trends.append(trend("validation loss" if trends else "Validation loss", validated) + lowest)
     unsound = record.events.unsound
     return Plot(
         name="loss",
         title="Loss",
-        message=", ".join(said) + ".",
+        message=", ".join(trends) + ".",
         note=(
             note
             + (_joined(size, "mean") if steps else "")
@@ -99,7 +99,7 @@ def metric(record: Record, name: str, metric: Metric) -> Plot | str:
     rows = [(e.epoch, value) for e in record.epochs if math.isfinite(value := e.metric(name))]
     title = metric.title if metric.title.isupper() else metric.title.lower()
     if not rows:
-        return f"No validation {title} was logged, so there is no curve."
+        return f"No curve, because no validation {title} was logged."
     best = (max if metric.better == "higher" else min)(rows, key=lambda row: row[1])
     scale, unit = (100, ", %") if metric.format == "percent" else (1, "")
 
@@ -127,15 +127,15 @@ def lr(record: Record) -> Plot | str:
     if not rows:
         rows = [(whole(e.step), e.lr) for e in record.epochs if math.isfinite(e.lr) and math.isfinite(e.step)]
     if not rows:
-        return "No learning rate was logged, so there is no curve."
+        return "No curve, because no learning rate was logged."
     top = max(rows, key=lambda row: row[1])
-    said = f"The learning rate starts at {number(rows[0][1])}"
+    message = f"The learning rate starts at {number(rows[0][1])}"
     if rows[0][1] < top[1]:
-        said += f", rises to {number(top[1])} at step {top[0]:,}"
+        message += f", rises to {number(top[1])} at step {top[0]:,}"
     return Plot(
         name="lr",
         title="Learning rate",
-        message=f"{said} and ends at {number(rows[-1][1])} at step {rows[-1][0]:,}.",
+        message=f"{message} and ends at {number(rows[-1][1])} at step {rows[-1][0]:,}.",
         note=_joined(size, "last").strip() if steps else "",
         columns={"step": "count", "learning rate": "number"},
         rows=rows,
@@ -147,7 +147,7 @@ def pace(record: Record) -> Plot | str:
     """Plot the seconds per step."""
     steps = [s for s in sorted(record.events.steps.values()) if math.isfinite(s.seconds)]
     if not steps:
-        return "The log holds too few steps in a row to time them."
+        return "The log has too few consecutive steps to time them."
     every = [step.seconds for step in steps]
     middle, slow = median(every), quantiles(every, n=10)[-1] if len(every) > 1 else every[0]
     rows, size = _thin(steps, lambda step: step.seconds, median)
@@ -162,7 +162,7 @@ def pace(record: Record) -> Plot | str:
         name="time",
         title="Time per step",
         message=f"A step takes {number(middle)} s (median); one in ten takes more than {number(slow)} s.",
-        note="Validation and saving are not in it." + _joined(size, "median"),
+        note="Validation and saving are not included." + _joined(size, "median"),
         columns={"step": "count", "seconds": "number"},
         rows=rows,
         draw=draw,

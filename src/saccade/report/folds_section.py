@@ -48,14 +48,14 @@ def folds(folder: Path, task: Folded, draw: Draw) -> Iterator[Html]:
         yield soft(f"The folds are left out: {FILE} cannot be read.")
         return
     if not rows or "mean" not in found:
-        yield soft(f"The folds are left out: {FILE} says that they are not done yet.")
+        yield soft(f"The folds are left out: {FILE} lists none that are finished.")
         return
     mean, deviation = real(found["mean"]), real(found.get("deviation"))
     yield tag(
         "p",
         f"Each of {count(len(rows), 'fold')} was held out once and evaluated with the last epoch of a "
         f"model trained on the others, so no model was evaluated on {task.noun} that it was trained on. "
-        "The numbers above count the answers of all folds together. The model in this folder "
+        "The numbers above pool the predictions of all folds. The model in this folder "
         f"was then trained on all {task.noun}.",
     )
     yield draw(_plot(rows, task, mean, deviation))
@@ -119,7 +119,7 @@ def _tested(test: Any, task: Folded) -> Iterator[Html]:
     total = whole(test.get("pictures", test.get("count")))
     yield tag(
         "p",
-        f"On the test split, which played no part until then, that model reaches {metric.title.lower()} "
+        f"On the test split, which was not used before, that model reaches {metric.title.lower()} "
         f"{metric.words(score)} on {amount(total, task.noun)}{ends}.",
         cls="note",
     )

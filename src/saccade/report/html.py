@@ -10,12 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from saccade.files.paths import shown
 from saccade.report.plots import DARK, Cell, Plot, cells, render, save
-from saccade.wording import count, percent
+from saccade.wording import count, percent, printable
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""The page loads and runs nothing, even if an escape were forgotten; see `page` for its script."""
+"""The page loads and runs nothing, even if something is not escaped; see `page` for its script."""
 EMPTY = frozenset({"img", "input", "meta", "source"})
 LONGEST = 2000
 """Most characters of a piece of text; no real name is longer."""
@@ -35,14 +34,14 @@ class Card(NamedTuple):
 
 
 class Html(str):
-    """Text that is markup on purpose."""
+    """Text that is meant as markup."""
 
     __slots__ = ()
 
 
 def text(value: object) -> Html:
     """Return untrusted text as one line, without markup, control characters or changes of direction."""
-    return value if isinstance(value, Html) else Html(escape(shown(value, LONGEST)))
+    return value if isinstance(value, Html) else Html(escape(printable(value, LONGEST)))
 
 
 def tag(kind: str, /, *inner: str, **attributes: object) -> Html:
@@ -56,12 +55,12 @@ def tag(kind: str, /, *inner: str, **attributes: object) -> Html:
 
 
 def _quoted(value: object) -> str:
-    return value if isinstance(value, Html) else escape(shown(value, LONGEST))
+    return value if isinstance(value, Html) else escape(printable(value, LONGEST))
 
 
 def name(value: object) -> Html:
     """Return the name of a class or file, isolated so that its text direction stays its own."""
-    return tag("bdi", shown(value))
+    return tag("bdi", printable(value))
 
 
 def joined(parts: Iterable[str]) -> Html:
@@ -196,7 +195,7 @@ def drawing(folder: Path) -> Draw:
 
 
 def tiles(cells: Iterable[tuple[str, str, str]]) -> Html:
-    """Return numbers in large print: title, value, and a few words on each."""
+    """Return numbers in large print: title, value, and a short explanation of each."""
     made = (tag("div", tag("dt", t), tag("dd", value, tag("small", words))) for t, value, words in cells)
     return tag("dl", *made, cls="tiles")
 
@@ -207,11 +206,11 @@ def gallery(pictures: Iterable[Card]) -> Html:
 
 
 def _card(picture: Card) -> Html:
-    title = shown(picture.name or "Training image", 60)
-    alt = f"{title}, labelled {shown(picture.label, 60)}"
+    title = printable(picture.name or "Training image", 60)
+    alt = f"{title}, labelled {printable(picture.label, 60)}"
     lines = [tag("span", "label: ", tag("b", name(picture.label)))]
     if picture.predicted:
-        alt += f", predicted {shown(picture.predicted, 60)} (confidence {percent(picture.score)})"
+        alt += f", predicted {printable(picture.predicted, 60)} (confidence {percent(picture.score)})"
         lines.insert(
             0,
             tag(
@@ -246,7 +245,7 @@ def page(title: str, body: Html, links: Mapping[str, str], style: str = "", scri
     """Return the whole file, with its style and nothing from elsewhere.
 
     Args:
-        script: our own, whole; the policy allows these very characters (by their hash) and no others.
+        script: The whole script; the policy allows exactly this text, by its hash, and no other.
     """
     style = asset("saccade.report", "page.css") + style
     digest = base64.b64encode(sha256(script.encode()).digest()).decode()

@@ -10,12 +10,11 @@ from typing import Any
 
 from saccade.errors import UsageError
 from saccade.files.atomic import replacing
-from saccade.files.paths import shown
 from saccade.files.strict_json import write_json
-from saccade.wording import MISSING, number, percent
+from saccade.wording import MISSING, number, percent, printable
 
 Axes = Any
-"""matplotlib's; it is imported where it draws, as it takes half a second."""
+"""matplotlib's axes; it is imported only to draw, as the import takes half a second."""
 Cell = str | int | float | None
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Microsoft YaHei", "SimHei")
 FORMS: dict[str, Callable[[Any], str]] = {
@@ -130,7 +129,7 @@ def _fonts() -> tuple[tuple[str, frozenset[int]], ...]:
 
 def drawable(text: str, instead: str, limit: int = 26) -> str:
     """Return a label that fits and that the fonts can draw, or else `instead` (the table has the name)."""
-    label = shown(text, limit)
+    label = printable(text, limit)
     return label if all(any(ord(c) in letters for _, letters in _fonts()) for c in label) else instead
 
 
@@ -140,7 +139,7 @@ def save(plot: Plot, folder: Path) -> bytes:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{shown(folder)} cannot be made ({error.strerror}), where a folder for plots was expected; "
+            f"{printable(folder)} cannot be created ({error.strerror}); expected a folder for plots; "
             "move what is in its place or check the permissions"
         ) from error
     picture = render(plot, LIGHT)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from saccade.files.atomic import write_text
-from saccade.files.paths import shown
 from saccade.report import curves, folds_section
 from saccade.report.html import (
     Draw,
@@ -24,7 +23,7 @@ from saccade.report.html import (
 )
 from saccade.report.plots import Cell, Plot
 from saccade.report.run_record import Record, read_record, whole
-from saccade.wording import Metric, amount, count, duration, moment
+from saccade.wording import Metric, amount, count, duration, moment, printable
 
 PICTURES = 24
 """Thumbnails of one kind to show."""
@@ -79,7 +78,9 @@ def write_report(folder: Path, task: Reporter) -> Path:
 
 def _title(record: Record) -> str:
     model, data = record.recipe.get("model"), source(record)
-    return f"{shown(model, 80)} on {shown(data, 80)}" if model and data else shown(record.name, 80)
+    return (
+        f"{printable(model, 80)} on {printable(data, 80)}" if model and data else printable(record.name, 80)
+    )
 
 
 def _summary(record: Record, task: Reporter) -> Html:
@@ -99,7 +100,7 @@ def _summary(record: Record, task: Reporter) -> Html:
 def _troubles(record: Record) -> Iterator[Html | str]:
     events = record.events
     if "events.jsonl" not in record.gaps and not events.ended:
-        yield f"The log has no end: the run was killed or is still running. Last step: {events.last_step:,}."
+        yield f"The log breaks off: the run was killed or is still running. Last step: {events.last_step:,}."
     elif events.ended not in ("", "done"):
         yield joined(["The run ended early: ", name(events.ended), "."])
     if events.resumes:
@@ -121,14 +122,14 @@ def _what(record: Record, task: Reporter) -> Html:
         words.append(f" ({count(events.last_step, 'step')})" if events.last_step else "")
     if events.seconds:
         words.append(f" in {duration(events.seconds)}")
-    if math.isfinite(events.began):
-        words.append(f", from {moment(events.began)} to {moment(events.last)}")
+    if math.isfinite(events.first):
+        words.append(f", from {moment(events.first)} to {moment(events.last)}")
     return joined([*words, "."])
 
 
 def _curves(record: Record, task: Reporter, draw: Draw) -> Iterator[Html]:
     if record.recipe.get("method") == "probe":
-        yield tag("p", "A linear probe has none: its head is the one solution of a convex problem.")
+        yield tag("p", "A linear probe has no curves: its head is the solution of a convex problem.")
         return
     metrics = [curves.metric(record, key, metric) for key, metric in task.metrics.items() if key != "loss"]
     made = [curves.loss(record, task.loss_note), *metrics, curves.lr(record), curves.pace(record)]
@@ -191,7 +192,7 @@ def _skipped(found: Any) -> Iterator[Html]:
     cells = [[(cell, cell) for cell in row] for row in words]
     yield table("skipped", "Skipped files", ["file", "class", "reason"], cells)
     if len(found) > FILES:
-        yield tag("p", f"data.json names {count(len(found) - FILES, 'more file')}.")
+        yield tag("p", f"data.json lists {count(len(found) - FILES, 'more file')}.")
 
 
 def _repeat(record: Record) -> Iterator[Html]:

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from saccade.errors import UsageError
-from saccade.files.paths import shown
 from saccade.report.html import Card
+from saccade.wording import printable
 
 NAMES = (
     "recipe.json",
@@ -83,7 +83,7 @@ class History:
     epochs: dict[float, Epoch] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     resumes: int = 0
-    began: float = NAN
+    first: float = NAN
     last: float = NAN
     seconds: float = 0.0
     """Running time, without the pauses between a crash and the next start."""
@@ -139,7 +139,7 @@ def _add(total: History, event: dict[str, Any], before: dict[str, Any]) -> None:
     elif (passed := time - real(before.get("time"))) > 0:
         total.seconds += passed
     if math.isfinite(time):
-        total.began, total.last = (time if math.isnan(total.began) else total.began), time
+        total.first, total.last = (time if math.isnan(total.first) else total.first), time
     total.last_step = step or total.last_step
     total.skipped = max(total.skipped, whole(event.get("skipped")))
     match kind:
@@ -175,7 +175,7 @@ def _join(total: History, event: dict[str, Any]) -> None:
 
 
 def read_history(path: Path, gaps: dict[str, str]) -> History:
-    """Read the events; skip what is half written or not an event; an unreadable file is a gap."""
+    """Read the events; skip lines that are incomplete or not events; an unreadable file is a gap."""
     total, before = History(), {"kind": "", "time": NAN, "step": NAN}
     for event, is_whole in _lines(path, gaps):
         if event is None:
@@ -219,14 +219,14 @@ class Record:
 
     def without(self, what: str, file: str) -> str:
         """Return the sentence that replaces what is left out."""
-        return f"{what} is left out: {file} {self.gaps.get(file, 'holds nothing of it')}."
+        return f"{what} is left out: {file} {self.gaps.get(file, 'does not have it')}."
 
 
 def read_record(folder: Path) -> Record:
     """Read a run folder; only a folder that is not a run at all is an error."""
     if not any((folder / name).is_file() for name in NAMES):
         raise UsageError(
-            f"{shown(folder)} holds none of {', '.join(NAMES)}, where a run folder was expected; "
+            f"{printable(folder)} has none of {', '.join(NAMES)}; expected a run folder; "
             "give the folder that `saccade train` made"
         )
     gaps: dict[str, str] = {}
@@ -251,7 +251,7 @@ def read_record(folder: Path) -> Record:
 
 def _text(folder: Path, name: str, gaps: dict[str, str]) -> str:
     path = folder / name
-    if not path.is_file():  # also false for a pipe, which would never end
+    if not path.is_file():  # also false for a pipe, which might never end
         gaps[name] = "is not in the run folder"
         return ""
     try:
@@ -266,7 +266,7 @@ def _json(folder: Path, name: str, gaps: dict[str, str]) -> Any:
     try:
         return json.loads(text) if name not in gaps else None
     except (ValueError, RecursionError) as error:
-        gaps[name] = f"is not whole JSON ({shown(error, 100)})"
+        gaps[name] = f"is not complete JSON ({printable(error, 100)})"
         return None
 
 
@@ -274,7 +274,7 @@ def _object(folder: Path, name: str, gaps: dict[str, str]) -> dict[str, Any]:
     found = _json(folder, name, gaps)
     if isinstance(found, dict):
         return found
-    gaps.setdefault(name, "holds no JSON object")
+    gaps.setdefault(name, "is not a JSON object")
     return {}
 
 

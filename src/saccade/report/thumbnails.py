@@ -16,7 +16,7 @@ QUALITY = 80
 
 
 class Thumbnail(NamedTuple):
-    """A data URL; `tiny` if each pixel is to be drawn as a square."""
+    """A data URL; `tiny` if each pixel is drawn as a square."""
 
     address: Html
     tiny: bool

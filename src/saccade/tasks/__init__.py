@@ -1,13 +1,15 @@
-"""THE TABLE of tasks: a task is a folder here and a line below."""
+"""The table of tasks: a task is a folder here and a line below."""
 
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from saccade.errors import check_word
+from saccade.errors import ModelError, check_word
 from saccade.files.strict_json import read_json
 from saccade.recipe import set_values
 from saccade.task import Task
+from saccade.weights.identify import Identified
+from saccade.wording import printable
 
 TASKS = {
     "translate": "saccade.tasks.translate.task:Translate",
@@ -17,7 +19,7 @@ TASKS = {
 }
 """Where each task is defined, in the order in which they are asked whether they fit a dataset."""
 FIRST = "classify"
-"""The task of folders that do not name one, which older versions wrote."""
+"""The task of image models and runs that do not name one."""
 
 
 def find_task(name: str = "") -> Task:
@@ -34,6 +36,21 @@ def fitting_task(data: str, model: str = "", changes: Sequence[str] = ()) -> Tas
         return find_task(given["task"])
     model = model or given.get("model", "")
     return next(task for task in map(find_task, TASKS) if task.matches(data, model))
+
+
+def task_of(found: Identified) -> Task:
+    """Return the task of a model: the one that its folder names, or the one that its tensors show."""
+    if not found.task:
+        return next((task for task in map(find_task, TASKS) if task.reads(found)), find_task())
+    where = printable(found.path)
+    if found.task not in TASKS:
+        name = printable(repr(found.task), 60)
+        raise ModelError(f"{where} is for the task {name}; this version knows {', '.join(TASKS)}")
+    task = find_task(found.task)
+    if found.kind and (found.kind not in task.kinds if task.kinds else found.text):
+        kind = printable(repr(found.kind), 60)
+        raise ModelError(f"{where} says task {task.name} in model.json, but its model is a {kind}")
+    return task
 
 
 def other_task(data: str) -> str:

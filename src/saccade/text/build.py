@@ -14,7 +14,7 @@ from saccade.models.text.names import TextConfig, text_config
 from saccade.models.text.seq2seq import Seq2SeqConfig
 from saccade.models.text.transformer import CaptionerConfig, TransformerConfig
 from saccade.processes import Team
-from saccade.text.model import SOURCE, TextFolder, load_text, task_of
+from saccade.text.model import SOURCE, TextFolder, load_text
 from saccade.text.recipe import TextRecipe, VocabularySettings
 from saccade.text.tokenizer_files import vocabulary
 from saccade.text.vocabulary import FILE, Vocabulary, learn
@@ -65,7 +65,7 @@ def kept_vocabularies(folder: Path | None) -> Vocabularies | None:
 def learn_vocabularies(
     words: VocabularySettings, team: Team, target: Texts, source: Texts | None = None, lead: str = " "
 ) -> Vocabularies:
-    """Learn vocabularies from text; of several processes, all take the leading one's.
+    """Learn vocabularies from text; all processes use those of the leading one.
 
     Args:
         lead: What comes before the first word of a text.
@@ -78,7 +78,7 @@ def learn_vocabularies(
             files = Vocabularies(
                 *(learn(texts(), words.kind, words.size) for texts in (target, source))
             ).files
-    return Vocabularies.of(team.told(files))
+    return Vocabularies.of(team.broadcast(files))
 
 
 def _all(*texts: Texts | None) -> Iterator[str]:
@@ -92,7 +92,7 @@ def start_model(
     learn_it: Callable[[], Vocabularies],
     kinds: tuple[type, ...],
 ) -> tuple[TextFolder, str]:
-    """Return the model with its vocabularies, and a sentence on it; `known` are those of a run that resumes.
+    """Return the model and a sentence about it; `known` are the vocabularies of a run that resumes.
 
     Args:
         kinds: The configs of the models that the task can train.
@@ -107,23 +107,28 @@ def start_model(
             made = replace(made, tie="all")
         module = build(_dropping(_learning(made), recipe.dropout))
         summary = f"{recipe.model} from scratch, with {len(words.target):,} {kind}"
-        return TextFolder(module, words.target, words.source), summary
+        return TextFolder(module, words.target, words.source, task=recipe.task), summary
     if not Path(recipe.model).exists() and "/" not in recipe.model:
-        text_config(recipe.model)  # no name and no path: refused with the names that are near
+        text_config(recipe.model)  # neither a name nor a path: refused with similar names
     found = load_text(locate(recipe.model))
     _check_kind(recipe, found.module.config, kinds)
     module = build(_dropping(_learning(found.module.config), recipe.dropout))
     missing, _ = module.load_state_dict(found.module.state_dict(), strict=False)
     assert all(name.startswith("fill.") for name in missing), missing
     new = " and a new head for hidden words" if missing else ""
-    return replace(found, module=module), f"{recipe.model} with its own vocabulary{new}"
+    return replace(found, module=module, task=recipe.task), f"{recipe.model} with its own vocabulary{new}"
+
+
+def _name(kind: type) -> str:
+    return kind.__name__.removesuffix("Config").lower()
 
 
 def _check_kind(recipe: TextRecipe, made: TextConfig, kinds: tuple[type, ...]) -> None:
     if not isinstance(made, kinds):
-        names = " or ".join(kind.__name__.removesuffix("Config").lower() for kind in kinds)
+        names = " or ".join(_name(known) for known in kinds)
+        kind = _name(type(made))
         raise UsageError(
-            f"the task is {recipe.task}, but {recipe.model} is a model to {task_of(made)}; name a {names}"
+            f"{recipe.model} is a {kind}, which cannot be trained for the task {recipe.task}; name a {names}"
         )
 
 

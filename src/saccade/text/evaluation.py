@@ -25,12 +25,12 @@ def check_finite(scores: Mapping[str, float]) -> None:
 
 
 def some_of(count: int, most: int = SHOWN) -> list[int]:
-    """Return indices below `count` at even distances."""
+    """Return evenly spaced indices below `count`."""
     return evenly(count, most).tolist()
 
 
 def exposure_facts(found: Exposure, first: int) -> dict[str, Any]:
-    """Return the accuracies by position, as far as there are enough words."""
+    """Return the accuracies by position, where there are enough words."""
     enough = min(LEAST, found.forced.count.max())
     kept = [i for i, n in enumerate(found.forced.count[:PLACES].tolist()) if n >= enough]
     rows = {"forced": found.forced.accuracy, "free": found.free.accuracy, "words": found.forced.count}

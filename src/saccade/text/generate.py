@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from saccade.errors import UsageError, check_number, not_finite
-from saccade.files.paths import shown
 from saccade.models.modules import device_of, evaluating
 from saccade.models.text.bert import BERTConfig
 from saccade.models.text.decoding import Marks, NextToken, Sentence, beam, greedy, sample
 from saccade.models.text.gpt import GPTConfig
 from saccade.models.text.transformer import TransformerConfig
 from saccade.text.vocabulary import HOLE, Vocabulary, pad
+from saccade.values import validate, within
+from saccade.wording import printable
 
 LONGEST = 2048
 """Longest text to translate, in tokens: twice as many take four times the memory in attention."""
@@ -31,28 +32,22 @@ BATCH = 64
 class Decoding:
     """How a text is generated: greedily, by beam search, or by sampling."""
 
-    beams: int = 1
+    beams: int = within(1, 1024, default=1)
     """Width of beam search; 1 takes the likeliest word each time."""
-    alpha: float = 0.6
+    alpha: float = within(0, 10, default=0.6)
     """Length penalty of beam search (Wu et al. 2016, Eq. 14); 0 means none, which favours short texts."""
-    temperature: float = 0.0
+    temperature: float = within(0, 100, default=0.0)
     """0 takes the likeliest word; else words are drawn, below 1 more certain, above 1 more random."""
-    top_k: int = 0
+    top_k: int = within(0, 2**24, default=0)
     """Draw among this many likeliest words; 0 means all."""
-    top_p: float = 1.0
+    top_p: float = within(1e-6, 1, default=1.0)
     """Draw among the likeliest words up to this total probability."""
-    seed: int = 0
-    most: int = 0
+    seed: int = within(0, 2**63 - 1, default=0)
+    most: int = within(0, 10**6, default=0)
     """Maximum number of tokens; 0: twice the source's for a translation, 100 for other texts."""
 
     def __post_init__(self) -> None:
-        check_number("beams", self.beams, 1, 1024)
-        check_number("alpha", self.alpha, 0, 10)
-        check_number("temperature", self.temperature, 0, 100)
-        check_number("top_k", self.top_k, 0, 2**24)
-        check_number("top_p", self.top_p, 1e-6, 1)
-        check_number("seed", self.seed, 0, 2**63 - 1)
-        check_number("most", self.most, 0, 10**6)
+        validate(self)
         if self.temperature and self.beams > 1:
             raise UsageError(
                 f"beams is {self.beams} and temperature {self.temperature:g}, but beam search draws nothing; "
@@ -89,7 +84,7 @@ def check_length(text: str, found: int, most: int) -> None:
     """Refuse a text that is too long for the model."""
     if found > most:
         raise UsageError(
-            f"the text {shown(text, 40)!r} has {found:,} tokens, but the model takes {most:,}; split it"
+            f"the text {printable(text, 40)!r} has {found:,} tokens, but the model takes {most:,}; split it"
         )
 
 
@@ -206,8 +201,8 @@ def completions(
     how = how or Decoding()
     _check(texts)
     # With byte pairs, words begin with a space, so a space at the end belongs to the next word.
-    begun = [text.rstrip(" ") if vocabulary.kind == "pairs" else text for text in texts]
-    numbers = vocabulary.encode_all(begun)
+    prompts = [text.rstrip(" ") if vocabulary.kind == "pairs" else text for text in texts]
+    numbers = vocabulary.encode_all(prompts)
     found: list[list[Generated]] = [[] for _ in texts]
     again = _again(texts)
     marks = Marks(bos=vocabulary.bos, eos=vocabulary.eos, pad=vocabulary.pad)
@@ -217,7 +212,7 @@ def completions(
             words, mask = _padded(numbers, chosen, device)
             written = _write(module, words, mask, marks, how.most or 100, how, [again[i] for i in chosen])
             for i, sentences in zip(chosen, written, strict=True):
-                row, spaced = numbers[i], len(begun[i]) < len(texts[i])
+                row, spaced = numbers[i], len(prompts[i]) < len(texts[i])
                 new = [_generated(s, partial(_after, vocabulary, row)) for s in sentences]
                 found[i] = [w._replace(text=w.text.removeprefix(" ")) if spaced else w for w in new]
     return found
@@ -231,7 +226,7 @@ def _after(vocabulary: Vocabulary, before: Sequence[int], tokens: Sequence[int])
 def fillings(
     module: nn.Module, vocabulary: Vocabulary, texts: Sequence[str], top: int = 5, batch: int = BATCH
 ) -> list[list[list[Filling]]]:
-    """Return the likeliest words for each [MASK] of each text; the others stay masked meanwhile."""
+    """Return the likeliest words for each [MASK] of each text; the other [MASK]s stay masked."""
     check_number("top", top, 1, 2**24)
     _check(texts)
     numbers = [around(vocabulary, text) for text in texts]
@@ -265,7 +260,9 @@ def around(vocabulary: Vocabulary, text: str) -> list[int]:
     """Return the ids of a text with [MASK]s, framed; a space before a [MASK] belongs to its word."""
     first, *parts = text.strip().split(HOLE)
     if not parts:
-        raise UsageError(f"the text {shown(text, 40)!r} has no {HOLE}; write {HOLE} for each word to fill in")
+        raise UsageError(
+            f"the text {printable(text, 40)!r} has no {HOLE}; write {HOLE} for each word to fill in"
+        )
     if vocabulary.mask < 0:
         raise UsageError(
             "the model's vocabulary has no mark for a hidden word, so it cannot fill any in; use a BERT"

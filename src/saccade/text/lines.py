@@ -1,16 +1,17 @@
-"""Read lines of text files, plain or gzip; errors name the line."""
+"""Read lines of text files, plain or gzip, and the JSON objects in them; errors name the line."""
 
 import gzip
+import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
-from saccade.data.image.formats import shown
 from saccade.data.readers.listing import nearest
 from saccade.errors import DataError, check_handles
+from saccade.wording import show_name
 
 LONGEST = 20_000
 """Characters per line; a longer line is not a sentence and could exhaust the memory."""
@@ -28,12 +29,12 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
             yield cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file
     except FileNotFoundError:
         raise DataError(
-            f"there is no file {shown(path)}; expected a text file; {nearest(str(path))}"
+            f"{show_name(path)} does not exist; expected a text file; {nearest(str(path))}"
         ) from None
     except IsADirectoryError:
-        raise DataError(f"{shown(path)} is not a regular file; expected a text file") from None
+        raise DataError(f"{show_name(path)} is not a regular file; expected a text file") from None
     except PermissionError:
-        raise DataError(f"{shown(path)} may not be read by this user; allow it (chmod u+r)") from None
+        raise DataError(f"you have no permission to read {show_name(path)}; allow it (chmod u+r)") from None
     except OSError as error:
         check_handles(error)
         raise
@@ -41,7 +42,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
     """Yield the number (from 1) and the text of each line, without its newline; one at a time."""
-    number, name, most = 0, shown(path), 4 * longest + 8
+    number, name, most = 0, show_name(path), 4 * longest + 8
     with _opened(path) as file:
         while True:
             number += 1
@@ -82,3 +83,25 @@ def _decoded(raw: bytes, where: str, cut: bool) -> str:
             f"{where} is not UTF-8 (byte 0x{raw[error.start]:02x} at position {error.start + 1}); expected "
             "text in UTF-8; convert it, for example with `iconv -f latin1 -t utf-8`"
         ) from None
+
+
+def json_fields(text: str, where: str) -> Mapping[str, Any]:
+    """Return the object of a line, or the one in its field "translation"."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = str(error).partition(":")[0]
+        raise DataError(f"{where} is not JSON ({reason}); expected an object such as {{...}}") from None
+    if not isinstance(found, dict):
+        raise DataError(
+            f"{where} is {text.strip()[:40]!r}; expected a JSON object with a field for each side"
+        )
+    if "\\ud" in text.lower():  # a lone surrogate, which JSON may hold and UTF-8 may not
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise DataError(
+                f"{where} contains half a character (\\ud800 to \\udfff); expected text"
+            ) from None
+    inner = found.get("translation")
+    return inner if isinstance(inner, dict) else found

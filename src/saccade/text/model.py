@@ -8,7 +8,7 @@ from typing import Any
 
 from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError, check_word
-from saccade.files.paths import open_file, refusal_at, shown
+from saccade.files.paths import open_file, refusal_at
 from saccade.models.build import build, from_json, text_kinds, to_json, undrawn
 from saccade.models.text.bert import BERT
 from saccade.models.text.gpt import GPT
@@ -21,6 +21,7 @@ from saccade.weights.identify import FORMAT, PREPROCESS, TOKENIZER_FILES, Identi
 from saccade.weights.layouts import hf_text
 from saccade.weights.load import align, check_format, check_input, fill_module, finite
 from saccade.weights.save import save_ours
+from saccade.wording import printable
 
 SOURCE = "tokenizer.source.json"
 LARGEST = 2**26
@@ -32,7 +33,7 @@ UNKNOWN = ("<unk>", "[UNK]")
 
 @dataclass(slots=True)
 class TextFolder:
-    """A text module with all that it needs to answer."""
+    """A text module with everything it needs to predict."""
 
     module: Text
     vocabulary: Vocabulary
@@ -44,6 +45,8 @@ class TextFolder:
     preprocess: Preprocess | None = None
     """Of the images that a captioner reads."""
     layout: str = "saccade"
+    task: str = ""
+    """Written to model.json."""
 
     def __post_init__(self) -> None:
         config = self.module.config
@@ -57,16 +60,9 @@ class TextFolder:
         return self.source or self.vocabulary
 
     @property
-    def task(self) -> str:
-        """translate, caption or language."""
-        return task_of(self.module.config)
-
-
-def task_of(config: TextConfig) -> str:
-    """Return translate (from text), caption (from images) or language."""
-    if isinstance(config, CaptionerConfig):
-        return "caption"
-    return "translate" if isinstance(config, Seq2SeqConfig | TransformerConfig) else "language"
+    def translates(self) -> bool:
+        """Whether it turns a text into another one."""
+        return isinstance(self.module.config, Seq2SeqConfig | TransformerConfig)
 
 
 def _vocabulary(config: TextConfig) -> int:
@@ -96,7 +92,7 @@ def read_tokenizer(folder: Path, names: Iterable[str] = TOKENIZER_FILES) -> dict
                 found[name] = file.read(LARGEST + 1)
             if len(found[name]) > LARGEST:
                 raise ModelError(
-                    f"{shown(folder / name)} is over {LARGEST:,} bytes, too much for a tokenizer"
+                    f"{printable(folder / name)} is over {LARGEST:,} bytes, too large for a tokenizer"
                 )
     return found
 
@@ -108,25 +104,22 @@ def _our_vocabulary(folder: Path, name: str) -> Vocabulary:
     return read_vocabulary({FILE: found[name]})
 
 
-def _sides(found: object) -> tuple[str, str]:
+def read_sides(found: object) -> tuple[str, str]:
+    """Return the names of the two languages that model.json gives."""
     if found is None:
         return SIDES
     if not isinstance(found, list) or len(found) != 2 or not all(isinstance(word, str) for word in found):
         raise ModelError(
-            f"sides is {shown(repr(found), 60)} in model.json; expected the names of two languages"
+            f"sides is {printable(repr(found), 60)} in model.json; expected the names of two languages"
         )
-    return shown(found[0], 40), shown(found[1], 40)
+    return printable(found[0], 40), printable(found[1], 40)
 
 
 def _ours(found: Identified) -> TextFolder:
     assert found.model is not None
     described = found.model.get("model")
-    check_format(shown(found.path), found.model)
+    check_format(printable(found.path), found.model)
     config = from_json(described if isinstance(described, Mapping) else {}, text_kinds())
-    if found.task != task_of(config):
-        raise ModelError(
-            f"model.json says task {shown(repr(found.task), 60)}, but its model is for {task_of(config)}"
-        )
     if (depth := _depth(config)) > len(found.headers):
         raise ModelError(
             f"the config describes {depth:,} blocks, but the file has {len(found.headers):,} tensors"
@@ -136,18 +129,18 @@ def _ours(found: Identified) -> TextFolder:
     if isinstance(config, CaptionerConfig):
         if preprocess is None:
             raise ModelError(
-                f"there is no {PREPROCESS}, which says how a captioner reads images; save it again"
+                f"{PREPROCESS} is missing, which says how a captioner reads images; save the model again"
             )
         check_input(preprocess, config.vit)
     folder = found.folder
     source = _our_vocabulary(folder, SOURCE) if (folder / SOURCE).exists() else None
-    sides = _sides(found.model.get("sides"))
-    return TextFolder(module, _our_vocabulary(folder, FILE), source, sides, preprocess)
+    sides = read_sides(found.model.get("sides"))
+    return TextFolder(module, _our_vocabulary(folder, FILE), source, sides, preprocess, task=found.task)
 
 
 def _theirs(found: Identified) -> TextFolder:
     module = hf_text.read(found)
-    finite(shown(found.folder), dict(module.state_dict()))
+    finite(printable(found.folder), dict(module.state_dict()))
     module.requires_grad_(True)
     return TextFolder(module, read_vocabulary(read_tokenizer(found.folder)), layout="hf")
 
@@ -161,7 +154,7 @@ def load_text(source: Path | Identified) -> TextFolder:
     except ResourceError:
         raise
     except (SaccadeError, ValueError) as error:
-        raise refusal_at(shown(found.folder), error) from error
+        raise refusal_at(printable(found.folder), error) from error
     align(loaded.module)
     loaded.module.eval()
     return loaded
@@ -181,8 +174,9 @@ def save_text(folder: Path, model: TextFolder, layout: str = "saccade") -> None:
         files[SOURCE] = model.source.to_json()
     if model.preprocess is not None:
         files[PREPROCESS] = model.preprocess.to_json()
-    described = {"format": FORMAT, "task": model.task, "model": to_json(model.module.config)}
-    if model.task == "translate":
+    described: dict[str, Any] = {"format": FORMAT, **({"task": model.task} if model.task else {})}
+    described["model"] = to_json(model.module.config)
+    if model.translates:
         described["sides"] = list(model.sides)
     save_ours(folder, model.module, files, described)
 

@@ -4,24 +4,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import exp
 
-from saccade.errors import UsageError, check_number, check_word
+from saccade.errors import UsageError, check_number
 from saccade.recipe import Recipe
 from saccade.text.vocabulary import KINDS, MARKS, MOST
+from saccade.values import one_of, validate, within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VocabularySettings:
-    """What a text is cut into."""
+    """How text is split into tokens."""
 
-    kind: str = "pairs"
+    kind: str = one_of(*KINDS, default="pairs")
     """pairs (pieces of words, by byte pairs) or characters."""
     size: int = 0
     """Entries; 0: up to 8,000 pieces, or all characters."""
     shared: bool = True
-    """One vocabulary for both languages of a translation; else one each."""
+    """One vocabulary for both languages of a translation; otherwise one for each."""
 
     def __post_init__(self) -> None:
-        check_word("words.kind", self.kind, KINDS)
+        validate(self, "words.")
         if self.size:
             check_number("words.size", self.size, len(MARKS) + 1, MOST)
 
@@ -37,14 +38,13 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 class Own:
     """Scheduled sampling: the share of the words before that are the model's own, by the training done."""
 
-    most: float = 0.0
+    most: float = within(0, 1, default=0.0)
     """The share at the end; 0 is teacher forcing."""
-    schedule: str = "linear"
+    schedule: str = one_of(*SCHEDULES, default="linear")
     """linear, exponential or sigmoid, as in section 2.4 of the paper."""
 
     def __post_init__(self) -> None:
-        check_number("own.most", self.most, 0, 1)
-        check_word("own.schedule", self.schedule, SCHEDULES)
+        validate(self, "own.")
 
     def share(self, done: float) -> float:
         """Return the share at a point of the training."""
@@ -60,17 +60,15 @@ class TextRecipe(Recipe):
     pair: str = ""
     """The languages to translate from and to, as de-en; needed if the data has more than two."""
     words: VocabularySettings = field(default_factory=VocabularySettings)
-    smoothing: float = 0.0
+    smoothing: float = within(0, 0.99, default=0.0)
     """Label smoothing: the share of the probability that is spread over all other words."""
     own: Own = field(default_factory=Own)
     """Scheduled sampling, for translation."""
-    tokens: int = 2048
+    tokens: int = within(1, 2**30, default=2048)
     """The most tokens in a batch of sentence pairs, padding included; budget.batch counts the pairs."""
 
     def __post_init__(self) -> None:
         Recipe.__post_init__(self)
-        check_number("smoothing", self.smoothing, 0, 0.99)
-        check_number("tokens", self.tokens, 1, 2**30)
         if self.parallel != "ddp":
             raise UsageError(
                 "parallel is 'fsdp', which keeps a shard of the model in each process, but a text model "

@@ -1,16 +1,15 @@
-"""The sections of a report on a text model: scores, what its own mistakes do to it, samples to read."""
+"""The sections of a report on a text model: scores, the effect of its own mistakes, samples."""
 
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from saccade.files.paths import shown
 from saccade.report import curves
 from saccade.report.html import Draw, Html, joined, name, soft, table, tag, tiles
 from saccade.report.plots import Axes, Ink, Plot
 from saccade.report.run_page import Section
 from saccade.report.run_record import Record, real, whole
-from saccade.wording import count, number, percent
+from saccade.wording import count, number, percent, printable
 
 CAUTION = "The best epoch was chosen on these same texts, so expect slightly less on others."
 LONGEST = 600
@@ -25,7 +24,7 @@ def _scores(record: Record) -> dict[str, Any] | None:
 
 
 def _tiles(scores: dict[str, Any], hidden: bool) -> list[Tile]:
-    words = "of those that were hidden" if hidden else "after the true words before"
+    words = "of the hidden words" if hidden else "given the true words before"
     return [
         (
             "Perplexity",
@@ -94,9 +93,9 @@ def _exposed(found: dict[str, Any], draw: Draw, translates: bool) -> Iterator[Ht
         return
     yield tag(
         "p",
-        "In training a model always reads the true words before; in use it reads its own. What it loses by "
-        "that is called exposure bias (Bengio et al. 2015). ",
-        "A translation that is right but worded differently counts as wrong here, word by word."
+        "In training a model always reads the true words so far; in use it reads its own. The loss in "
+        "accuracy is called exposure bias (Bengio et al. 2015). ",
+        "A correct translation with different words counts as wrong here, word by word."
         if translates
         else "Here it continues on its own from the middle of a window; another good text counts as wrong.",
     )
@@ -116,7 +115,7 @@ def _places(rows: Sequence[tuple[float, ...]]) -> Plot:
         name="exposure",
         title="Word accuracy by position",
         message=(
-            f"Averaged over positions, {percent(forced)} of the words are right after true words, and "
+            f"Averaged over positions, {percent(forced)} of the words are correct after true words, and "
             f"{percent(free)} after the model's own."
         ),
         note="Teacher forcing against free running; the gap is the exposure bias.",
@@ -130,15 +129,15 @@ def _samples(found: dict[str, Any], translates: bool) -> Iterator[Html]:
     listed = found.get("samples")
     rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
     if not rows:
-        yield soft("There are no samples: evaluation.json holds none.")
+        yield soft("No samples: evaluation.json has none.")
         return
     keys = [key for key in ("source", "wanted", "written") if any(key in row for row in rows)]
     heads = {"source": "source" if translates else "given", "wanted": "wanted", "written": "written"}
     cells = [[(_line(row.get(key, "")),) * 2 for key in keys] for row in rows]
-    yield tag("p", "Taken evenly from the validation split, not picked.")
+    yield tag("p", "Evenly spaced in the validation split, not hand-picked.")
     yield table("read", "What the model writes", [heads[key] for key in keys], cells)
 
 
 def _line(text: object) -> str:
     """Return a sample on one line; a sign shows where a line ended."""
-    return shown(str(text).replace("\n", " \N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "), LONGEST)
+    return printable(str(text).replace("\n", " \N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "), LONGEST)

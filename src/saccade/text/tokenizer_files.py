@@ -10,10 +10,11 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from saccade.errors import ModelError, SaccadeError
-from saccade.files.paths import Flaw, shown
+from saccade.files.paths import Flaw
 from saccade.files.strict_json import parse_json
 from saccade.text.tokenizer_json import check_model, examine
 from saccade.text.vocabulary import FILE, MARKS, Vocabulary, is_panic, library
+from saccade.wording import printable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -85,7 +86,7 @@ def without_panic_output() -> Iterator[None]:
             sys.stderr.flush()
         try:
             before = os.dup(2)
-        except OSError:  # there is no standard error
+        except OSError:  # standard error is closed
             yield
             return
         with _buffer() as buffer:
@@ -127,7 +128,7 @@ def _print_rest(buffer: int, panicked: bool) -> None:
 
 
 def vocabulary(found: Mapping[str, bytes]) -> Vocabulary:
-    """Read the files of a tokenizer, ours or another's, into a vocabulary."""
+    """Read the files of a tokenizer, saccade's or another's, into a vocabulary."""
     made = make(found)
     kind, split = type(made.model).__name__, type(made.pre_tokenizer).__name__
     if tuple(made.id_to_token(number) for number in range(len(MARKS))) == MARKS:
@@ -155,7 +156,7 @@ def make(found: Mapping[str, bytes]) -> "Tokenizer":
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         raise ModelError(
-            f"the tokenizer's files cannot be read ({shown(' '.join(str(error).split()), 120)}); "
+            f"the tokenizer's files cannot be read ({printable(' '.join(str(error).split()), 120)}); "
             "download them again"
         ) from error
 

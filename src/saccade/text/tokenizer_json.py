@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saccade.errors import ModelError
-from saccade.files.paths import Flaw, shown
+from saccade.files.paths import Flaw
 from saccade.files.strict_json import parse_json
+from saccade.wording import printable
 
 ENTRIES = 2**20
 ADDED = 2**14
@@ -176,7 +177,7 @@ def _refusal(found: str, expected: str) -> ModelError:
 
 
 def _quoted(value: object) -> str:
-    return shown(json.dumps(value, ensure_ascii=False), 60)
+    return printable(json.dumps(value, ensure_ascii=False), 60)
 
 
 def _kinds(rules: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -26,7 +26,7 @@ KINDS = ("pairs", "characters")
 PAD, BOS, EOS, UNK, MASK = range(5)
 MARKS = ("<pad>", "<bos>", "<eos>", "<unk>", "<mask>")
 HOLE = "[MASK]"
-"""What users write for a word that the model is to fill in."""
+"""What users write for a word that the model should fill in."""
 BYTES = 256
 MOST = 2**20
 SIZE = 8000

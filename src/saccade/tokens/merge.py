@@ -21,7 +21,7 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from saccade.errors import UsageError, check_number, check_word
+from saccade.errors import UsageError
 from saccade.models.hybrid import Hybrid
 from saccade.models.looped import LoopConfig, vit_of
 from saccade.models.vit import ViT
@@ -29,6 +29,7 @@ from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image
 from saccade.tokens.trace import Trace
 from saccade.tokens.walk import Fewer, Heads, Places, Walk, Walker, rows, run, select
+from saccade.values import one_of, validate, within
 
 Sizes = Float[Tensor, "b t"]
 MATCHINGS = ("own", "paper")
@@ -39,17 +40,15 @@ class MergedConfig(LoopConfig):
     """How many patches each block merges away."""
 
     kind: ClassVar[str] = "merged"
-    rates: tuple[int, ...]
+    rates: tuple[int, ...] = within(0, 2**20)
     """One number per block (`constant`, `decreasing`); a block can merge at most half of its patches."""
-    matching: str = "own"
+    matching: str = one_of(*MATCHINGS, default="own")
 
     def __post_init__(self) -> None:
+        validate(self)
         depth = vit_of(self.vit).depth
         if len(self.rates) != depth:
             raise UsageError(f"rates has {len(self.rates)} numbers for {depth} blocks; give one per block")
-        for rate in self.rates:
-            check_number("rates", rate, 0, 2**20)
-        check_word("matching", self.matching, MATCHINGS)
 
     def build(self) -> "Merged":
         return Merged(self)
@@ -87,7 +86,7 @@ def match(k: Heads, front: int, rate: int, matching: str = "own") -> Match:
     paper = matching == "paper"
     key = k.detach().mean(1) if paper else k.detach().transpose(1, 2).flatten(2)
     length = torch.linalg.vector_norm(key, dim=-1).clamp_min(1e-6)
-    # the paper takes every second token, the first ones included; ours takes every second patch
+    # the paper takes every second token, front tokens included; ours takes every second patch
     a, b, start, (these, others) = _alternate(key, front, swap=paper and front % 2 == 1)
     # products first, lengths after: no copy of the keys is made, which halves the time of a match
     near = these @ others.mT / length[:, None, start::2]

@@ -10,7 +10,6 @@ from saccade.tokens.prune import PrunedConfig, prune, usual_places
 
 HOW = ("drop", "merge", "merge-paper", "attention", "random")
 """drop learns which patches matter; the others need no training."""
-UNTRAINED = HOW[1:]
 MATCHING = {"merge": "own", "merge-paper": "paper"}
 
 
@@ -24,7 +23,7 @@ def prunable(module: object) -> ViT:
 
 
 def apply_plan(vit: ViT, how: str, keep: float, seed: int = 0) -> Looped:
-    """Return a copy that keeps this share; merging goes on until it costs what dropping would."""
+    """Return a copy that keeps this share; merging continues until it costs what dropping would."""
     check_word("how", how, HOW)
     if how in MATCHING:
         return merge(vit, like(vit, keep, MATCHING[how]), MATCHING[how])

@@ -243,7 +243,7 @@ class Masking(Walk):
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """What a training step returns: the logits, and what its losses need (tasks/classify/distill.py)."""
+    """What a training step returns: the logits, and what its losses need (tasks/classify/prune_loss.py)."""
 
     logits: Float[Tensor, "b classes"]
     patches: Float[Tensor, "b n d"]

@@ -1,9 +1,9 @@
 """A pruned or merged model as the dense model that it equals, so that explanations work on it.
 
-A dropped patch may as well stay, if no token sees it. A merged token that counts as often as it has patches
-may as well be that many equal tokens, if they are replaced by their mean where it was made. So every
-attention matrix has a row and a column for each patch, and what holds for a token holds for its pixels. It
-costs as much as the dense model, plus one pass of the model itself to learn its decisions.
+A dropped patch can stay if no token sees it. A merged token that counts once per patch equals that many
+equal tokens, each replaced by their mean at the merge. So every attention matrix has a row and a column for
+each patch, and what holds for a token holds for its pixels. It costs as much as the dense model, plus one
+pass of the model itself to find its decisions.
 
 Shapes: b batch, n all tokens of the dense model, p patches.
 """

@@ -1,6 +1,6 @@
 """The one loop over the blocks of a ViT that drops or merges tokens.
 
-A `Walk` goes with the tokens of one batch. It may drop some before a block (`before`) or merge some between
+A `Walk` follows the tokens of one batch. It may drop some before a block (`before`) or merge some between
 attention and MLP (`between`), and knows which patches they stand for (`trace`). The plain walk changes
 nothing: its tokens are those of `ViT.encode`, bit for bit.
 """
@@ -39,7 +39,7 @@ def select(x: Float[Tensor, "b n c"], places: Places) -> Float[Tensor, "b m c"]:
 
 
 class Walk:
-    """What goes with the tokens of a batch through the blocks."""
+    """Follows the tokens of a batch through the blocks."""
 
     def __init__(self, vit: ViT, image: Image) -> None:
         self.front = vit.config.front
@@ -60,7 +60,7 @@ class Walk:
         return attend(q, k, v, self.weight)
 
     def between(self, index: int, z: Tokens, q: Heads, k: Heads) -> Fewer:
-        """Return what goes from attention to MLP in block `index`; called once per block, in order."""
+        """Return what the MLP of block `index` gets from its attention; called once per block, in order."""
         return z
 
     def trace(self) -> Trace:

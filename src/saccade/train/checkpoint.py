@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from saccade.errors import ModelError, ResourceError, SaccadeError
 from saccade.files.atomic import patiently, sync_folder
 from saccade.files.strict_json import read_json, write_json
-from saccade.processes import like, put
+from saccade.processes import copy_into, matching
 from saccade.weights.formats.tensors import read_tensors, write_safetensors
 from saccade.weights.layouts.rules import state as state_of
 
@@ -37,7 +37,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module, found
     optimizer.state.clear()  # a rollback to the first step starts from nothing
     for name, value in found.items():
         parameter, key = name.rsplit("/", 1)
-        optimizer.state[parameters[parameter]][key] = like(parameters[parameter], value)
+        optimizer.state[parameters[parameter]][key] = matching(parameters[parameter], value)
 
 
 def restore_module(module: nn.Module, found: dict[str, Tensor]) -> None:
@@ -46,7 +46,7 @@ def restore_module(module: nn.Module, found: dict[str, Tensor]) -> None:
     if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in found.items()}:
         raise ModelError("the checkpoint does not match the model in recipe.json; start a new run")
     for name, tensor in found.items():
-        put(own[name], tensor)
+        copy_into(own[name], tensor)
 
 
 def culprit(module: nn.Module) -> str:

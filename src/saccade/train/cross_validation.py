@@ -14,7 +14,6 @@ from typing import Any
 
 from saccade.data.splits import Fold, pool
 from saccade.errors import ModelError, StoppedError, UsageError
-from saccade.files.atomic import new_folder
 from saccade.files.lock import lock
 from saccade.files.strict_json import read_json, write_json
 from saccade.metrics.interval import wilson
@@ -42,7 +41,7 @@ def cross_validate(
 ) -> Path:
     """Train and evaluate `folds` times, each time with another fold held out, then train on all examples.
 
-    The folder that is returned is that last run. A test split is left alone until that run is over.
+    Return the folder of that last run. A test split is not used before that run is over.
     """
     _check_alone()
     selection = Selection(data=data, format=format, fold=Fold(0, folds))
@@ -51,12 +50,11 @@ def cross_validate(
     if recipe.budget.patience:
         raise UsageError(
             f"budget.patience is {recipe.budget.patience}, which ends a run by its score on the held-out "
-            f"{task.noun}; with folds expected 0; leave it out"
+            f"{task.noun}; expected 0 with folds; leave it out"
         )
     parts = pooled.train.folds(folds, recipe.seed)
     job, _ = start.start_job(task, recipe, pooled)  # refuses a model that cannot be used
-    root = new_folder(start.run_path(data, out))
-    start.describe(root, recipe, selection.facts(task, job))
+    root = start.new_run_folder(selection, out, task, job, recipe)
     whole = _CrossValidation(root, task, recipe, selection, pooled, quiet)
     whole.write({})
     for words in (
@@ -75,13 +73,8 @@ def _check_alone() -> None:
     if launched():
         raise UsageError(
             "torchrun started several processes, but folds are trained by one; "
-            "start `saccade train` itself, or train without folds"
+            "run `saccade train` without torchrun, or train without folds"
         )
-
-
-def is_cross_validation(folder: Path) -> bool:
-    """Return whether this is the folder of a cross-validation, not of a single run or a fold."""
-    return (folder / RESULT).is_file()
 
 
 def resume(task: Task, folder: Path, quiet: bool = False) -> Path:
@@ -101,7 +94,7 @@ def resume(task: Task, folder: Path, quiet: bool = False) -> Path:
 
 
 class _CrossValidation:
-    """Goes from fold to fold and to the run on all examples; whatever is done already stays."""
+    """Trains fold by fold, then on all examples; skips what is already done."""
 
     def __init__(
         self, root: Path, task: Task, recipe: Recipe, selection: Selection, pooled: Any, quiet: bool
@@ -119,7 +112,7 @@ class _CrossValidation:
             print(words, file=sys.stderr, flush=True)
 
     def go(self) -> Path:
-        """Do all that is not done yet."""
+        """Do everything that is not done yet."""
         with listening(self._stop):
             for number in range(1, self.folds + 1):
                 self.fold(number)
@@ -162,7 +155,7 @@ class _CrossValidation:
 
     def refit(self) -> None:
         """Train on all examples, and evaluate on the test split, if there is one."""
-        self.say(f"now all {amount(len(self.pooled.train), self.task.noun)}, for the model to use")
+        self.say(f"training the final model on all {amount(len(self.pooled.train), self.task.noun)}")
         run = self._train(self.root, self.selection, f"all {self.task.noun}")
         test = self.pooled.test
         if test is not None:
@@ -235,7 +228,7 @@ class _CrossValidation:
             run = start.resume(self.task, folder, self.quiet, brief=True)
             steps = run.state.steps or run.plan.steps
             run.log.say(f"{name}: resuming from step {run.state.step} of {steps}")
-        else:  # killed before its first checkpoint, it has nothing to lose
+        else:  # killed before its first checkpoint: start over
             folder.mkdir(exist_ok=True)
             splits = selection.apply(self.pooled, self.recipe)
             command = (self.root / "command.txt").read_text(encoding="utf-8")

@@ -1,4 +1,7 @@
-"""Log a run: a live panel or one line per epoch, events.jsonl and results.csv."""
+"""Log a run: a live panel or one line per epoch, events.jsonl, results.csv, and trackers.
+
+A tracker that fails is reported once and dropped; the run continues.
+"""
 
 import csv
 import io
@@ -6,17 +9,133 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, UsageError
 from saccade.files.atomic import write_text
-from saccade.train.sinks import Sinks
+from saccade.recipe import trackers
 
 SCORED = ("val_loss", "val_accuracy")
 """Columns of results.csv; none depends on the clock, so that a resumed run writes the same bytes."""
+TRACKER_MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
+TRACKER_INSTALLS = {"tensorboard": "pip install 'saccade[track]'"}
+
+
+class Tracker(Protocol):
+    """Takes metrics by name; may raise anything."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TensorBoard:
+    """Writes RUN/tensorboard; `tensorboard --logdir runs` shows all runs side by side."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        """Purge what an earlier process wrote after `step`: those steps are repeated."""
+        writer = import_module(TRACKER_MODULES["tensorboard"]).SummaryWriter
+        self.writer = writer(folder / "tensorboard", purge_step=step + 1)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class Wandb:
+    """A run of Weights & Biases; its own settings (WANDB_MODE, ...) choose the account and the mode."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        self.run = import_module("wandb").init(project="saccade", name=folder.name, dir=str(folder))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class MLflow:
+    """A run of MLflow; MLFLOW_TRACKING_URI decides where it is stored."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        self.mlflow = import_module("mlflow")
+        self.mlflow.start_run(run_name=folder.name)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.mlflow.log_metrics(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self.mlflow.end_run()
+
+
+TRACKER_KINDS: dict[str, Callable[[Path, int], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
+    "mlflow": MLflow,
+}
+
+
+def check_trackers(track: str) -> None:
+    """Refuse a tracker whose package is not installed, before a run starts."""
+    for word in trackers(track):
+        try:
+            import_module(TRACKER_MODULES[word])
+        except ImportError as error:
+            command = TRACKER_INSTALLS.get(word, f"pip install {word}")
+            raise UsageError(
+                f"track is {word!r}, but the package {word} is not installed or cannot be imported; "
+                f"run {command}, or remove it from track"
+            ) from error
+
+
+class Trackers:
+    """All trackers of a run; if one fails, the others and the run continue."""
+
+    def __init__(self, track: str, folder: Path, step: int, say: Callable[[str], None]) -> None:
+        """`step`: where the run starts or resumes."""
+        self.say = say
+        self.open: dict[str, Tracker] = {}
+        for word in trackers(track):
+            self._try(word, self._start, word, folder, step)
+
+    def log(self, kind: str, step: int, metrics: Mapping[str, Any]) -> None:
+        """Pass on the metrics, as step/loss or epoch/val_accuracy."""
+        named = {
+            f"{kind}/{name}": float(value)
+            for name, value in metrics.items()
+            if isinstance(value, int | float) and name != "epoch"
+        }
+        for word, tracker in list(self.open.items()):
+            self._try(word, tracker.log, step, named)
+
+    def close(self) -> None:
+        """Close all trackers."""
+        for word, tracker in list(self.open.items()):
+            self._try(word, tracker.close)
+        self.open = {}
+
+    def _start(self, word: str, folder: Path, step: int) -> None:
+        self.open[word] = TRACKER_KINDS[word](folder, step)
+
+    def _try(self, word: str, act: Callable[..., object], *given: object) -> None:
+        try:
+            act(*given)
+        except Exception as error:  # third-party code, networks, disks: whatever it is, the run continues
+            self.open.pop(word, None)
+            reason = " ".join(str(error).split())[:200]
+            cause = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+            self.say(
+                f"note: {word} failed and is dropped for this run ({cause}); events.jsonl has all metrics"
+            )
 
 
 class Log:
@@ -39,7 +158,7 @@ class Log:
         self._last = self._began
         self._torn = False
         self._rows = list(self._read_rows())
-        self.sinks: Sinks | None = None
+        self.trackers: Trackers | None = None
 
     def event(self, kind: str, step: int, **numbers: Any) -> None:
         """Append one line of JSON; a previous line cut off by a full disk or a kill stays on its own line."""
@@ -51,8 +170,8 @@ class Log:
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else f"\n{line}"
             file.write(f"{line}\n".encode())
-        if self.sinks is not None and kind in ("step", "epoch"):
-            self.sinks.numbers(kind, step, numbers)
+        if self.trackers is not None and kind in ("step", "epoch"):
+            self.trackers.log(kind, step, numbers)
 
     def row(self, **numbers: Any) -> None:
         """Add a line to results.csv."""
@@ -112,9 +231,9 @@ class Log:
                 print(words, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Restore the terminal, and close the sinks."""
-        if self.sinks is not None:
-            self.sinks.close()
+        """Restore the terminal, and close the trackers."""
+        if self.trackers is not None:
+            self.trackers.close()
         if self.panel is not None:
             with suppress(OSError, ValueError):
                 self.panel.stop()

@@ -12,15 +12,14 @@ from torch import nn
 from saccade.models.modules import device_of
 from saccade.processes import ALONE, Team, whole
 from saccade.task import Batch
-from saccade.train.ema import Ema
-from saccade.train.schedule import cosine
+from saccade.train.optim import Ema, cosine
 
 TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The schedule and settings of a training."""
+    """The schedule and settings of a training run."""
 
     steps: int
     epoch: int
@@ -39,7 +38,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class State:
+class TrainState:
     """Everything that changes while training."""
 
     module: nn.Module
@@ -74,17 +73,51 @@ class State:
         self.aimed, self.steps = (self.step, self.done), max(steps, self.step + 1)
 
 
+class TimeBudget:
+    """Estimates how many more steps fit into the minutes; with 0 minutes it only counts the seconds."""
+
+    FIRST, OFTEN = 3, 20
+    """Steps before the first estimate, as they are slower than the rest; steps between two estimates."""
+    RECENT = 0.05
+    """The weight of the newest step in the running mean of their times."""
+
+    def __init__(self, minutes: float, per_epoch: int) -> None:
+        self.seconds, self.per_epoch = minutes * 60, per_epoch
+        self.spent = 0.0
+        """Seconds of training and evaluation so far, those before a resume included."""
+        self._each = self._scoring = 0.0
+        self._steps = 0
+
+    def step(self, seconds: float) -> bool:
+        """Count a step; return whether to correct the number of steps."""
+        self.spent += seconds
+        self._steps += 1
+        weight = self.RECENT if self._steps > self.FIRST else 1.0
+        self._each += weight * (seconds - self._each)
+        return bool(self.seconds) and (self._steps == self.FIRST or self._steps % self.OFTEN == 0)
+
+    def scored(self, seconds: float) -> None:
+        """Count an evaluation; two more follow at the end, for the last epoch and for the report."""
+        self.spent += seconds
+        self._scoring = seconds
+
+    def left(self) -> int:
+        """Return how many more steps fit."""
+        left = self.seconds - self.spent - 2 * self._scoring
+        return max(1, int(left / (self._each + self._scoring / self.per_epoch)))
+
+
 @runtime_checkable
 class Watcher(Protocol):
     """Writes logs and checkpoints, evaluates, and may end the training."""
 
-    def step(self, state: State, logged: dict[str, float]) -> None:
+    def step(self, state: TrainState, logged: dict[str, float]) -> None:
         """Called after every step; may roll back to an earlier one."""
 
-    def epoch(self, state: State) -> None:
+    def epoch(self, state: TrainState) -> None:
         """Called after every epoch, unless `step` rolled back: evaluate, and clear the sums."""
 
-    def broken(self, state: State, batch: Batch) -> None:
+    def broken(self, state: TrainState, batch: Batch) -> None:
         """Called after `Plan.tries` non-finite steps in a row: roll back to a good state, or raise."""
 
     def over(self) -> bool:
@@ -101,8 +134,19 @@ class Learner(Protocol):
     def loss(self, batch: Batch) -> Batch: ...
 
 
+def half(device: torch.device, precision: str) -> AbstractContextManager[object]:
+    """Return an autocast context for half precision; weights and optimiser stay in fp32."""
+    kind = TYPES[precision]
+    return nullcontext() if kind is None else torch.autocast(device.type, dtype=kind)
+
+
 def fit(
-    learner: Learner, batches: Iterator[Batch], plan: Plan, state: State, watcher: Watcher, team: Team = ALONE
+    learner: Learner,
+    batches: Iterator[Batch],
+    plan: Plan,
+    state: TrainState,
+    watcher: Watcher,
+    team: Team = ALONE,
 ) -> None:
     """Train from `state.step` to the plan's end, or until the watcher ends it."""
     device = device_of(state.module)
@@ -119,7 +163,7 @@ def fit(
         logged: dict[str, float] = {}
         for part in range(plan.accumulate):
             batch = {name: value.to(device, non_blocking=True) for name, value in next(batches).items()}
-            with team.quiet(learner.module, part + 1 < plan.accumulate):
+            with team.no_sync(learner.module, part + 1 < plan.accumulate):
                 with half(device, plan.precision):
                     found = learner.loss(batch)
                 scaler.scale(found["loss"] / plan.accumulate).backward()  # type: ignore[no-untyped-call]
@@ -149,9 +193,3 @@ def fit(
         if state.step == step and (step % plan.epoch == 0 or step >= state.steps):
             watcher.epoch(state)
             state.module.train()
-
-
-def half(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Return an autocast context for half precision; weights and optimiser stay in fp32."""
-    kind = TYPES[precision]
-    return nullcontext() if kind is None else torch.autocast(device.type, dtype=kind)

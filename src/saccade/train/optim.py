@@ -1,4 +1,10 @@
-"""AdamW (Loshchilov and Hutter 2019) with parameter groups for a ViT."""
+"""AdamW with parameter groups, a cosine learning rate, and a moving average of the weights.
+
+Loshchilov and Hutter 2019 (AdamW), 2017 (cosine); Polyak and Juditsky 1992 (averaging).
+"""
+
+import copy
+import math
 
 import torch
 from torch import nn
@@ -22,3 +28,37 @@ def adamw(
             groups.setdefault((0.0 if plain else decay, share), []).append(parameter)
     made = [{"params": ps, "weight_decay": d, "share": s, "lr": lr * s} for (d, s), ps in groups.items()]
     return torch.optim.AdamW(made, lr=lr, betas=(0.9, beta2), fused=True)
+
+
+def cosine(done: float, warmup: float, step: float) -> float:
+    """Return the factor on the learning rate: it rises to 1 until `warmup`, then falls to 0.
+
+    Args:
+        done: The share of the training that is done, from 0 to 1.
+        step: What one step adds to it, so that the first step has a rate above 0.
+    """
+    if done < warmup:
+        return min((done + step) / warmup, 1.0)
+    return 0.5 * (1 + math.cos(math.pi * min((done - warmup) / max(1 - warmup, 1e-9), 1.0)))
+
+
+class Ema:
+    """A copy of a module whose tensors average it: mean ← decay · mean + (1 - decay) · now.
+
+    It is often more accurate than the module itself.
+    """
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self.module = copy.deepcopy(module).eval().requires_grad_(False)
+        self.decay = decay
+
+    @torch.no_grad()
+    def update(self, module: nn.Module, step: int) -> None:
+        """Update after a step; early on the decay is smaller, so that the initial weights fade quickly."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        mine, theirs = self.module.state_dict(), module.state_dict()
+        for name, mean in mine.items():
+            if mean.is_floating_point():
+                mean.lerp_(theirs[name], 1 - decay)
+            else:
+                mean.copy_(theirs[name])

@@ -20,13 +20,10 @@ from saccade.processes import Team, check_batch, keep_freed_memory, whole
 from saccade.signals import listening
 from saccade.task import Batch, Job, Task
 from saccade.train import checkpoint
-from saccade.train.ema import Ema
-from saccade.train.log import Log
-from saccade.train.loop import Plan, State, fit
-from saccade.train.optim import adamw
-from saccade.train.pace import Pace
+from saccade.train.log import Log, Trackers
+from saccade.train.loop import Plan, TimeBudget, TrainState, fit
+from saccade.train.optim import Ema, adamw
 from saccade.train.selection import Selection
-from saccade.train.sinks import Sinks
 from saccade.weights.layouts.rules import state as tensors_of
 
 
@@ -36,7 +33,7 @@ class _Learner:
 
     job: Job
     module: nn.Module
-    state: State
+    state: TrainState
 
     def loss(self, batch: Batch) -> Batch:
         return self.job.loss(self.module, batch, self.state.done)
@@ -50,7 +47,7 @@ class UnreadableExamples:
         self.numbers: dict[str, set[int]] = {"train": set(), "val": set()}
 
     def __call__(self, split: str, numbers: Iterable[int]) -> None:
-        """Name the examples that could not be read, and refuse too many; a single one is tolerated."""
+        """Report the examples that could not be read, and refuse too many; a single one is tolerated."""
         known, limit = self.numbers[split], self.job.recipe.bad
         for number in numbers:
             if number not in known:
@@ -65,7 +62,7 @@ class UnreadableExamples:
 
 
 class Run:
-    """Watches the loop: logs, evaluates, saves, and ends it when asked to."""
+    """Watches the loop: logs, evaluates, saves, and stops it on request."""
 
     def __init__(
         self,
@@ -110,18 +107,18 @@ class Run:
         module = job.module.to(device)
         ema = Ema(module, optim.ema) if optim.ema else None
         for made in (module,) if ema is None else (module, ema.module):
-            team.share(made)
+            team.shard(made)
         learning = team.wrap(module)
         learning = torch.compile(learning) if recipe.compile else learning  # type: ignore[assignment]
         optimizer = adamw(module, optim.lr, optim.decay, optim.beta2, optim.layer_decay)
-        self.state = State(module, optimizer, ema, steps=steps)
+        self.state = TrainState(module, optimizer, ema, steps=steps)
         self.learner = _Learner(job, learning, self.state)
         scored = tuple(f"val_{name}" for name in task.metrics)
         self.log = Log(folder, steps, quiet, team.leads, scored)
         self.unreadable = job.unreadable = UnreadableExamples(
             task.noun, job, self.log
         )  # not a method: it would keep the lock
-        self.pace = Pace(recipe.budget.minutes, self.every)
+        self.time_budget = TimeBudget(recipe.budget.minutes, self.every)
         self.best, self.stale, self.returns = -1.0, 0, 0
         self.stopped = False
         self.deaths = 0
@@ -133,15 +130,16 @@ class Run:
         """Seconds for which the loop had to wait for batches."""
         self._saved = self._clock = time.monotonic()
 
-    def step(self, state: State, logged: dict[str, float]) -> None:
+    def step(self, state: TrainState, logged: dict[str, float]) -> None:
         """Log; save when the interval is over or a signal came."""
         now = time.monotonic()
         budget = self.job.recipe.budget
         seconds, self._clock = now - self._clock, now
         rate = round(self._amount * self.team.size / max(seconds, 1e-9))
         self._amount, unit = 0.0, self.task.unit
-        if self.pace.step(seconds) and state.step < state.steps:
-            state.aim(self.team.told(state.step + self.pace.left()))
+        # with a time budget, the pace so far decides how many steps still fit; all processes must agree
+        if self.time_budget.step(seconds) and state.step < state.steps:
+            state.aim(self.team.broadcast(state.step + self.time_budget.left()))
             self.log.steps = state.steps
         if not self.brief or self.log.panel is not None:
             self.log.step(state.step, logged, f"{rate} {unit}/s")
@@ -149,10 +147,10 @@ class Run:
             self.log.event("step", state.step, **logged, **{f"{unit}_per_second": rate})
         self.stopped = self.team.any(self.stopped)
         ends = state.step % self.every == 0 or state.step >= state.steps
-        if not ends and (self.stopped or self.team.told(now - self._saved > budget.save)):
+        if not ends and (self.stopped or self.team.broadcast(now - self._saved > budget.save)):
             self.save_or_return()  # the end of an epoch saves after its evaluation
 
-    def epoch(self, state: State) -> None:
+    def epoch(self, state: TrainState) -> None:
         """Evaluate on the validation split, keep the model if it is the best so far, and save."""
         if self._returned():
             return
@@ -183,7 +181,7 @@ class Run:
         state.sums.clear()
         self.save()
         self._clock = time.monotonic()
-        self.pace.scored(self._clock - began)
+        self.time_budget.scored(self._clock - began)
 
     def _epochs(self, step: int) -> int | float:
         """Return how many epochs a step is; one that ends early counts as a whole one."""
@@ -192,9 +190,9 @@ class Run:
         return round(step / self.per_epoch, 4)
 
     def _keep(self, module: nn.Module) -> None:
-        """Write the model into the run folder, which is not created again if it has vanished."""
+        """Write the model into the run folder, which is not recreated if it has vanished."""
         needed = sum(t.numel() * t.element_size() for t in tensors_of(module).values())
-        if self.team.sharded:
+        if self.team.sharded:  # FSDP: all processes gather each tensor, and one writes a module of its own
             tensors = {name: whole(tensor) for name, tensor in tensors_of(module).items()}
             module = build_like(cast(Vision, self.job.module))
             checkpoint.restore_module(module, tensors)
@@ -208,7 +206,7 @@ class Run:
         then = f"resume with: saccade train --resume {self.folder}"
         patiently(keep, "the model", self.folder, needed, then)
 
-    def broken(self, state: State, batch: Batch) -> None:
+    def broken(self, state: TrainState, batch: Batch) -> None:
         """Go back to the last checkpoint with half the learning rate, twice; then give up."""
         self._return(f"the loss or its gradient was not a finite number {self.plan.tries} times in a row")
 
@@ -257,13 +255,13 @@ class Run:
         """Write a checkpoint."""
         state, team, groups = self.state, self.team, self._groups()
         failed = self.unreadable.numbers["train"] = set().union(
-            *team.gathered(self.unreadable.numbers["train"])
+            *team.all_gather(self.unreadable.numbers["train"])
         )
         kept = {
             "step": state.step,
             "steps": state.steps,
             "aimed": list(state.aimed),
-            "spent": self.pace.spent if self.pace.seconds else 0.0,
+            "spent": self.time_budget.spent if self.time_budget.seconds else 0.0,
             "skipped": state.skipped,
             "slower": state.slower,
             "sums": state.sums,
@@ -289,13 +287,15 @@ class Run:
         state.step, state.slower, state.sums = kept["step"], kept["slower"], dict(kept["sums"])
         state.skipped, self._last, self._kept = kept.get("skipped", 0), place, kept["step"]
         state.steps, state.aimed = kept["steps"], (kept["aimed"][0], kept["aimed"][1])
-        self.pace.spent, self.log.steps = kept["spent"], state.steps
+        self.time_budget.spent, self.log.steps = kept["spent"], state.steps
         self.best, self.stale, self.returns = kept["best"], kept["stale"], max(self.returns, kept["returns"])
         self.unreadable.numbers["train"] = set(kept["failed"])
         self.log.forget_after(state.step)
 
     def batches(self) -> Iterator[Batch]:
         """Yield batches from the current step on, also after a rollback."""
+        # A batch is a function of its number, so going back is only starting again at another number: after a
+        # rollback (`returns` has changed) the outer loop starts over; otherwise it ends with the inner one.
         job, budget = self.job, self.job.recipe.budget
         while True:
             last = self.plan.steps * budget.accumulate
@@ -323,19 +323,21 @@ class Run:
         if self.deaths > 1 and not self.stopped:
             self.save()
             raise ResourceError(
-                f"a process that reads {noun} was killed, twice; is the memory full? "
-                f"The state is saved at step {self.state.step}; make room, then resume with: "
+                f"a process that reads {noun} was killed twice; is the memory full? "
+                f"The state is saved at step {self.state.step}; free some memory, then resume with: "
                 f"saccade train --resume {self.folder}"
             )
         self.log.say(f"note: a process that reads {noun} was killed; starting new ones")
 
     def go(self) -> None:
-        """Train to the end, or until a signal; the second one leaves at once."""
+        """Train to the end, or until a signal; a second signal exits at once."""
         track, leads = self.job.recipe.track, self.team.leads
         keep_freed_memory()
         with listening(self._stop):
             try:
-                self.log.sinks = Sinks(track if leads else "", self.folder, self.state.step, self.log.say)
+                self.log.trackers = Trackers(
+                    track if leads else "", self.folder, self.state.step, self.log.say
+                )
                 fit(self.learner, self.batches(), self.plan, self.state, self, self.team)
                 if self.stopped and self._kept != self.state.step:  # the signal came just after the step
                     self.save_or_return()

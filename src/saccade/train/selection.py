@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from saccade import values
-from saccade.data.image.formats import shown
 from saccade.data.splits import Fold, few, hold_out, take_fold
 from saccade.errors import DataError, ModelError
 from saccade.files.atomic import write_text
 from saccade.files.tables import from_cell, to_cell
 from saccade.recipe import Recipe
 from saccade.task import Job, Task
+from saccade.wording import show_name
 
 PREDICTIONS = "predictions.csv"
 Row = dict[str, Any]
@@ -136,11 +136,11 @@ def read_rows(path: Path, fold: int, count: int) -> list[Row]:
         ]
         rows = [{**row, "fold": int(row["fold"])} for row in rows]
     except (OSError, ValueError, KeyError, csv.Error) as error:
-        raise ModelError(f"{shown(path)} cannot be read ({error}); remove it and resume") from error
+        raise ModelError(f"{show_name(path)} cannot be read ({error}); remove it and resume") from error
     if heads == ["fold"]:  # the task gives no answers to keep
         return []
     if len(rows) != count or any(row["fold"] != fold for row in rows):
         raise ModelError(
-            f"{shown(path)} does not hold the {count} answers of fold {fold}; remove it and resume"
+            f"{show_name(path)} does not hold the {count} answers of fold {fold}; remove it and resume"
         )
     return rows

@@ -11,15 +11,16 @@ import torch
 
 from saccade import __version__, values
 from saccade.errors import ModelError, SaccadeError, UsageError
-from saccade.files.atomic import new_folder, sweep, write_text
+from saccade.files.atomic import new_folder, run_path, sweep, write_text
 from saccade.files.lock import lock
 from saccade.files.strict_json import read_json, write_json
 from saccade.processes import Team, current, launch, restarted
 from saccade.recipe import Recipe, override, set_values
+from saccade.report.folds_section import FILE as FOLDS
 from saccade.report.run_page import write_report
 from saccade.task import Evaluation, Job, Task
-from saccade.train import sinks
 from saccade.train.checkpoint import latest
+from saccade.train.log import check_trackers
 from saccade.train.run import Run
 from saccade.train.selection import PREDICTIONS, Selection, check_same, write_rows
 
@@ -55,8 +56,8 @@ def start(
     recipe, why = default_recipe(task, splits, model, changes)
     splits = selection.apply(splits, recipe)
     job, team = start_job(task, recipe, splits)
-    wanted = run_path(data, out)
-    folder = wanted if empty else team.told(new_folder(wanted) if team.leads else wanted)
+    wanted = _wanted(data, out)
+    folder = wanted if empty else team.broadcast(new_folder(wanted) if team.leads else wanted)
     run = start_run(folder, task, job, selection, quiet)
     sizes = f"{len(splits.train):,} {task.noun} to train on, {len(splits.val):,} to validate on"
     notes = (f"note: {words}" for words in (*splits.warnings, *job.notes))
@@ -69,7 +70,7 @@ def start_job(task: Task, recipe: Recipe, splits: Any, resume: Path | None = Non
     """Return the job and the processes that train it; refuse a device or tracker that is missing."""
     team = current()
     team.device(recipe.device)
-    sinks.check(recipe.track)
+    check_trackers(recipe.track)
     team = replace(team, sharded=recipe.parallel == "fsdp" and team.size > 1)
     return task.start(recipe, splits, resume), team
 
@@ -108,9 +109,16 @@ def describe(folder: Path, recipe: object, facts: Mapping[str, Any], command: st
     write_json(folder / "recipe.json", values.to_json(recipe))  # last: a folder without it is not a run
 
 
-def run_path(data: str, out: Path | None) -> Path:
+def new_run_folder(selection: Selection, out: Path | None, task: Task, job: Job, recipe: object) -> Path:
+    """Make the folder of a cross-validation or a probe, which are not a `Run`; return its path."""
+    folder = new_folder(_wanted(selection.data, out))
+    describe(folder, recipe, selection.facts(task, job))
+    return folder
+
+
+def _wanted(data: str, out: Path | None) -> Path:
     """Return where a run goes if nothing is there yet."""
-    wanted = out or Path("runs") / (Path(data).resolve().name or "run")
+    wanted = out or run_path(data, unnamed="run")
     try:
         f"{data} {wanted}".encode()
     except UnicodeEncodeError as error:  # a run records both as text
@@ -124,7 +132,7 @@ def interrupted(data: str, out: Path | None, team: Team) -> Path | None:
     """Return the run that torchrun started and, because a process failed, starts again."""
     if not restarted():
         return None
-    wanted, mine = run_path(data, out), launch()
+    wanted, mine = _wanted(data, out), launch()
     found = [
         path.parent
         for path in sorted(wanted.parent.glob("*/launch.txt"))
@@ -132,11 +140,11 @@ def interrupted(data: str, out: Path | None, team: Team) -> Path | None:
         and path.read_text(encoding="utf-8") == mine
         and latest(path.parent / "checkpoints")[0] is not None
     ]
-    return team.told(found[-1] if found else None)
+    return team.broadcast(found[-1] if found else None)
 
 
 def resume(task: Task, folder: Path, quiet: bool = False, brief: bool = False) -> Run:
-    """Return a run as its newest whole checkpoint left it; refuse data that have changed."""
+    """Return a run as its newest complete checkpoint left it; refuse data that have changed."""
     recipe, facts = read_run(task, folder)
     selection = Selection.recorded(facts)
     splits = selection.open(task, recipe)
@@ -145,7 +153,7 @@ def resume(task: Task, folder: Path, quiet: bool = False, brief: bool = False) -
     held = lock(folder) if team.leads else None
     place, damaged = latest(folder / "checkpoints")
     if place is None and (damaged or (folder / "results.csv").exists()):
-        raise ModelError(f"{folder} has no whole checkpoint to resume from; start a new run")
+        raise ModelError(f"{folder} has no complete checkpoint to resume from; start a new run")
     sweep(folder)
     run = Run(folder, task, job, team, selection, quiet=quiet, brief=brief, lock=held)
     for words in damaged:
@@ -172,8 +180,13 @@ def note_threads(folder: Path) -> str:
         return ""
     return (
         f"note: the run started with {before} threads and resumes with {now}, so the result may differ "
-        f"slightly from that of an uninterrupted run; set OMP_NUM_THREADS={before} for the same bytes"
+        f"slightly from that of an uninterrupted run; set OMP_NUM_THREADS={before} for an identical one"
     )
+
+
+def is_cross_validation(folder: Path) -> bool:
+    """Return whether this is the folder of a cross-validation, not of a single run or a fold."""
+    return (folder / FOLDS).is_file()
 
 
 def run_task(folder: Path) -> str:
@@ -199,18 +212,24 @@ def read_run(task: Task, folder: Path) -> tuple[Recipe, dict[str, Any]]:
         raise ModelError(f"{folder / 'recipe.json'} cannot be used: {error}") from error
 
 
+def write_results(folder: Path, task: Task, job: Job, found: Evaluation | None) -> Path:
+    """Write samples.json, evaluation.json and what the job adds to them; return the report on them."""
+    if shown := job.examples():
+        write_json(folder / "samples.json", shown, indent=1)
+    if found is not None:
+        write_json(folder / "evaluation.json", found.details, indent=1)
+        job.finish(folder)
+    return write_report(folder, task)
+
+
 def evaluate_run(run: Run) -> tuple[Evaluation | None, Path]:
     """Evaluate the model that was kept on the validation split, if there is one, and write the report."""
     task, job, folder = run.task, run.job, run.folder
-    if shown := job.examples():
-        write_json(folder / "samples.json", shown, indent=1)
     found = None
     if job.splits.val is not None:
         split = "val" if run.chooses else "held-out"
         found = task.evaluate(task.load(folder), job.splits.val, split)
-        write_json(folder / "evaluation.json", found.details, indent=1)
-        job.finish(folder)
-    page = write_report(folder, task)
+    page = write_results(folder, task, job, found)
     if found is not None and run.selection.fold is not None:  # last: where they are, the fold is done
         number = run.selection.fold.number
         write_rows(folder / PREDICTIONS, [{**row, "fold": number} for row in found.rows])

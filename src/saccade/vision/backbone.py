@@ -1,9 +1,12 @@
-"""Build the model that a recipe starts from: new by name, or pretrained with a head for these classes."""
+"""Build the model that training starts from: new, pretrained with a head for these classes, or frozen."""
 
 from dataclasses import replace
 from statistics import median
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from saccade.data.image.decode import header
 from saccade.data.image.preprocess import Preprocess
@@ -17,10 +20,37 @@ from saccade.models.modules import depth_of
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViT
 from saccade.nn.block import BlockStyle
+from saccade.nn.patch import Image
 from saccade.vision.recipe import VisionRecipe
-from saccade.vision.teacher import Teacher
 from saccade.weights.identify import identify, locate
 from saccade.weights.load import load
+
+
+class Teacher(nn.Module):
+    """A larger model that sees the student's images with its own preprocessing.
+
+    It undoes the student's normalisation, applies its own at its own size, and answers in the student's
+    class order.
+    """
+
+    def __init__(self, module: nn.Module, own: Preprocess, student: Preprocess, order: list[int]) -> None:
+        """`order`: the teacher's index of each of the student's classes."""
+        super().__init__()
+        self.module, self.size = module, own.size
+        mean, std = (torch.tensor([getattr(p, name) for p in (own, student)]) for name in ("mean", "std"))
+        self.register_buffer("scale", (std[1] / std[0])[:, None, None])
+        self.register_buffer("shift", ((mean[1] - mean[0]) / std[0])[:, None, None])
+        self.register_buffer("order", torch.tensor(order))
+
+    def seen(self, image: Image) -> Float[Tensor, "b channels rows columns"]:
+        """Return the image as the teacher's own preprocessing would, except for the crop."""
+        image = image * self.get_buffer("scale") + self.get_buffer("shift")
+        if tuple(image.shape[-2:]) == tuple(self.size):
+            return image
+        return F.interpolate(image, tuple(self.size), mode="bilinear", antialias=True)
+
+    def forward(self, image: Image) -> Float[Tensor, "b classes"]:
+        return self.module(self.seen(image))[:, self.get_buffer("order")]
 
 
 def is_name(model: str) -> bool:
@@ -53,6 +83,24 @@ def prepare(recipe: VisionRecipe, labels: list[str]) -> tuple[Vision, Preprocess
     return fresh, loaded.preprocess, f"{recipe.model} with {summary}"
 
 
+def prepare_frozen(model: str, side: int, classes: int) -> tuple[Vision, Preprocess]:
+    """Return a model with a head of zeros for these classes; the rest, pre-logits too, is unchanged.
+
+    Args:
+        side: Of the images in pixels; 0: the model's own.
+    """
+    image = (side, side) if side else None
+    loaded = load(locate(model), image)
+    preprocess = replace(loaded.preprocess, size=image) if image else loaded.preprocess
+    module = build(_with_classes(config_of(loaded.module), classes, keep_prelogits=True))
+    kept = {n: t for n, t in loaded.module.state_dict().items() if not n.startswith("head.")}
+    missing, unexpected = module.load_state_dict(kept, strict=False)
+    assert not unexpected
+    assert all(name.startswith("head.") for name in missing)
+    module.requires_grad_(False)
+    return module.eval(), preprocess
+
+
 def as_known(found: Splits[Pictures], model: str) -> Splits[Pictures]:
     """Return the images with their classes numbered as in the model, which stays unchanged."""
     known: list[str] = []
@@ -83,7 +131,9 @@ def freeze(module: Vision, what: str) -> None:
     """Freeze part of the model: `body` is all but the head, a number the patches and that many blocks."""
     blocks = len(module.blocks if isinstance(module, ViT) else module.stages)
     if what.isdecimal() and int(what) > blocks:
-        raise UsageError(f"freeze is {what}, but the model has {blocks} blocks; give a number from 0 to that")
+        raise UsageError(
+            f"freeze is {what}, but the model has {blocks} blocks; expected a number from 0 to {blocks}"
+        )
     for name, parameter in module.named_parameters():
         learns = name.startswith("head.") if what == "body" else depth_of(name, blocks) > int(what)
         parameter.requires_grad_(learns)
@@ -112,10 +162,12 @@ def small_name(side: int) -> str:
     return "conv_vit_mini16_128"
 
 
-def _with_classes(config: Known, classes: int) -> Known:
+def _with_classes(config: Known, classes: int, keep_prelogits: bool = False) -> Known:
     if isinstance(config, ResNetConfig):
         return replace(config, classes=classes)
-    return with_vit(config, replace(vit_of(config), classes=classes, prelogits=0))
+    vit = vit_of(config)
+    prelogits = vit.prelogits if keep_prelogits else 0
+    return with_vit(config, replace(vit, classes=classes, prelogits=prelogits))
 
 
 def _changed(config: Known, recipe: VisionRecipe) -> Known:

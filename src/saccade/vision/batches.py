@@ -4,7 +4,7 @@ torch is imported only by the functions that make batches.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -81,31 +81,13 @@ def note_seen(batches: "Iterable[Batch]", seen: set[int]) -> "Iterator[Batch]":
         yield batch
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """Images that can no longer be read, as files change during training; too many are refused."""
-
-    pictures: Pictures
-    limit: float
-    """The largest share; a single image is always allowed, as it says nothing about the others."""
-    known: set[int]
-    say: Callable[[str], None]
-
-    def add(self, numbers: Iterable[int]) -> None:
-        """Name the images that are not known yet, with the reason, and refuse too many."""
-        for number in numbers:
-            if number not in self.known:
-                self.known.add(number)
-                self.say(f"left out: {flaw(self.pictures, number) or self.pictures.name(number)}")
-        self.check(len(self.known))
-
-    def check(self, count: int) -> None:
-        """Refuse more than the limit."""
-        if count > max(self.limit * len(self.pictures), 1):
-            raise DataError(
-                f"{count} of {len(self.pictures)} images cannot be read (limit {self.limit:.0%}); "
-                "run `saccade check` to see which, or raise `bad`"
-            )
+def check_unreadable(count: int, pictures: Pictures, limit: float) -> None:
+    """Refuse more unreadable images than this share; a single one, which says little, is always allowed."""
+    if count > max(limit * len(pictures), 1):
+        raise DataError(
+            f"{count} of {len(pictures)} images cannot be read (limit {limit:.0%}); "
+            "run `saccade check` to see which, or raise `bad`"
+        )
 
 
 def flaw(pictures: Pictures, i: SupportsIndex) -> DataError | None:
@@ -122,7 +104,7 @@ def keep_readable(pictures: Pictures) -> Pictures:
     flaws = [flaw(pictures, i) for i in range(len(pictures))]
     found = [each for each in flaws if each is not None]
     if len(found) == len(flaws):
-        raise DataError(f"none of {len(flaws):,} images can be read; expected one or more ({found[0]})")
+        raise DataError(f"none of the {len(flaws):,} images can be read; expected one or more ({found[0]})")
     if found:
         print(
             f"note: {len(found)} of {len(flaws):,} images cannot be read and are left out: {found[0]}",

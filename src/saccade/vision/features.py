@@ -12,17 +12,20 @@ import numpy as np
 import torch
 from einops import rearrange
 from jaxtyping import Float, Float32, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from saccade import __version__
 from saccade.data.image.preprocess import Preprocess
 from saccade.data.pictures import Pictures
+from saccade.engine.stream import Arrays
 from saccade.errors import DataError, ModelError, SaccadeError
 from saccade.models.build import Vision, config_of, to_json
 from saccade.models.modules import device_of
 from saccade.models.vit import ViT
+from saccade.nn.head import PairHead
 from saccade.nn.patch import Image
-from saccade.vision.batches import scoring
+from saccade.vision.logistic import Line
+from saccade.vision.model import ImagesByNumber, VisionModel
 from saccade.weights.formats.tensors import read_tensors, write_safetensors
 
 FOLDER = ".features"
@@ -55,6 +58,40 @@ def read_by_head(module: Vision, image: Image) -> Float[Tensor, "b e"]:
     return rearrange(y, "b ... e -> b (... e)")
 
 
+def answer_by_head(module: Vision, vectors: Float32[np.ndarray, "n e"]) -> Float[Tensor, "n classes"]:
+    """Return the logits of features from `read_by_head`."""
+    y = torch.from_numpy(vectors)
+    if isinstance(module.head, PairHead):
+        y = rearrange(y, "n (pair e) -> n pair e", pair=2)
+    with torch.inference_mode():
+        return module.head(y.to(device_of(module))).float().cpu()
+
+
+def set_head(head: nn.Module, line: Line) -> None:
+    """Copy a logistic regression on features into a head; the two heads of a pair each read their half."""
+    layers = [head.token, head.teacher] if isinstance(head, PairHead) else [head]
+    weight, bias = (torch.from_numpy(numbers).float() for numbers in (line.weight, line.bias))
+    for layer, part in zip(layers, weight.chunk(len(layers), dim=1), strict=True):
+        assert isinstance(layer, nn.Linear)
+        with torch.no_grad():
+            layer.weight.copy_(part * len(layers))  # the answer of a pair is the mean of its heads
+            layer.bias.copy_(bias)
+
+
+class HeadInputs(VisionModel):
+    """A module asked for the input of its head."""
+
+    def run(self, inputs: Arrays) -> Arrays:
+        """Return the features of a batch."""
+        with torch.inference_mode():
+            image = torch.from_numpy(inputs["image"]).to(device_of(self.network))
+            return {"features": read_by_head(self.network, image).float().cpu().numpy()}
+
+    def answer(self, outputs: Arrays, back: None) -> np.ndarray:
+        """Return the features of an image."""
+        return outputs["features"]
+
+
 @dataclass(frozen=True, slots=True)
 class Extract:
     """Computes the features of a set of images, or reads them from the cache folder."""
@@ -63,7 +100,9 @@ class Extract:
     preprocess: Preprocess
     folder: Path
     batch: int
+    """Images per step of the progress bar."""
     workers: int
+    """0 reads and computes in this thread; otherwise there is one thread per core."""
     log: Teller
 
     def __call__(self, images: Pictures, done: int = 0) -> tuple[Features, bool]:
@@ -101,10 +140,10 @@ class Extract:
 
     def compute(self, images: Pictures, done: int) -> Features:
         """Run every image through the body once."""
-        parts = list(self._batches(images, done))
-        if not parts:
-            raise DataError(f"none of {len(images)} images can be read; run `saccade check` to see why")
-        vectors, places = (np.concatenate(column) for column in zip(*parts, strict=True))
+        found = list(self._vectors(images, done))
+        if not found:
+            raise DataError(f"none of the {len(images)} images can be read; run `saccade check` to see why")
+        vectors, places = np.stack([row for _, row in found]), np.array([n for n, _ in found], np.int64)
         if not np.isfinite(vectors).all():
             raise ModelError(
                 "the model's features of these images are not all finite, so it cannot be probed; "
@@ -112,15 +151,15 @@ class Extract:
             )
         return Features(vectors, places)
 
-    def _batches(self, images: Pictures, done: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        device, began, seen = device_of(self.module), time.monotonic(), 0
-        for number, batch in enumerate(scoring(images, self.preprocess, self.batch, self.workers), done + 1):
-            with torch.inference_mode():
-                vectors = read_by_head(self.module, batch["image"].to(device)).float().cpu()
-            yield vectors.numpy(), batch["index"].numpy().astype(np.int64)
-            seen += len(vectors)
-            pace = seen / max(time.monotonic() - began, 1e-9)
-            self.log.move(number, f"features  {pace:.0f} images/s")
+    def _vectors(self, images: Pictures, done: int) -> Iterator[tuple[int, np.ndarray]]:
+        began = time.monotonic()
+        model = ImagesByNumber(HeadInputs(self.module, self.preprocess), images)
+        answers = model.answers(None if self.workers else 0)
+        for seen, (number, vector) in enumerate(answers, 1):
+            yield number, vector
+            if seen % self.batch == 0 or number == len(images) - 1:
+                pace = seen / max(time.monotonic() - began, 1e-9)
+                self.log.move(done + -(-seen // self.batch), f"features  {pace:.0f} images/s")
 
 
 def _digest(found: Features) -> Tensor:

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -13,17 +14,20 @@ from saccade import values
 from saccade.data.image.preprocess import Preprocess
 from saccade.data.pictures import Pictures
 from saccade.data.splits import Splits, stratified
+from saccade.engine.stream import Arrays
 from saccade.engine.timing import Timing, forward_times
 from saccade.errors import DataError, ModelError, SaccadeError
 from saccade.files.strict_json import read_json, write_json
-from saccade.metrics.interval import wilson
+from saccade.metrics.interval import interval_words
 from saccade.models.build import config_of
 from saccade.models.looped import Looped
 from saccade.models.vit import ViT
 from saccade.report.html import Html, soft, table, tag
 from saccade.tokens.cost import Config, lengths, macs
 from saccade.tokens.plan import describe_plan
-from saccade.vision.batches import scoring
+from saccade.vision.model import ImagesByNumber, VisionModel
+from saccade.weights.identify import locate
+from saccade.weights.load import load
 
 BATCHES = (1, 32)
 """Batch sizes to time: 1 shows the latency, 32 the throughput."""
@@ -90,21 +94,29 @@ def speed(batch: int, dense: Sequence[float], slim: Sequence[float]) -> Speed:
     )
 
 
+class _SideBySide(VisionModel):
+    """Several modules asked about the same image; an answer is the class that each of them predicts."""
+
+    def run(self, inputs: Arrays) -> Arrays:
+        with torch.inference_mode():
+            image = torch.from_numpy(inputs["image"])
+            return {"classes": torch.stack([module(image).argmax(-1) for module in self.network], 1).numpy()}
+
+    def answer(self, outputs: Arrays, back: None) -> np.ndarray:
+        return outputs["classes"]
+
+
 def right_of(
-    modules: Sequence[nn.Module], preprocess: Preprocess, images: Pictures, batch: int = 32
+    modules: Sequence[nn.Module], preprocess: Preprocess, images: Pictures
 ) -> tuple[int, list[int], list[int]]:
     """Return the number of images and, for each module, how many it got right and answered like the first."""
-    seen, right, same = 0, [0] * len(modules), [0] * len(modules)
-    for found in scoring(images, preprocess, batch, 0):
-        with torch.inference_mode():
-            answers = [module(found["image"]).argmax(-1) for module in modules]
-        seen += found["label"].shape[0]
-        for i, answer in enumerate(answers):
-            right[i] += int((answer == found["label"]).sum())
-            same[i] += int((answer == answers[0]).sum())
-    if not seen:
+    found = list(ImagesByNumber(_SideBySide(modules, preprocess), images).answers())
+    if not found:
         raise DataError("no images to evaluate on; expected one or more")
-    return seen, right, same
+    answers = np.stack([classes for _, classes in found])
+    labels = images.labels[[number for number, _ in found]]
+    right, same = (answers == labels[:, None]).sum(0), (answers == answers[:, :1]).sum(0)
+    return len(found), right.tolist(), same.tolist()
 
 
 def apart(found: Splits[Pictures], enough: int) -> tuple[Pictures, str, Pictures]:
@@ -159,14 +171,13 @@ def compare(
 def comparison_rows(found: PrunedComparison) -> list[list[str]]:
     """Return a table of the dense model, the pruned one, and what changed."""
     count, work = found.pictures, found.dense_macs / found.macs
-    low, high = wilson(found.right, count)
     lines = [
         ["", "dense", "pruned", "change"],
         [
             f"accuracy ({count:,} {found.split} images)",
             f"{found.dense_right / count:.2%}",
             f"{found.right / count:.2%}",
-            f"{0.0 - 100 * found.lost:+.2f} points (95% CI {low:.1%} to {high:.1%})",
+            f"{0.0 - 100 * found.lost:+.2f} points ({interval_words(found.right, count)})",
         ],
         ["same answer as dense", "", f"{found.same / count:.1%}", ""],
         [
@@ -188,6 +199,15 @@ def comparison_rows(found: PrunedComparison) -> list[list[str]]:
 def write_comparison(folder: Path, found: PrunedComparison) -> None:
     """Write the comparison into the model folder."""
     write_json(folder / FILE, values.to_json(found))
+
+
+def compare_with_dense(folder: Path, dense: str, found: Splits[Pictures]) -> None:
+    """Measure the pruned model in a run folder against the model it started from; write what was found."""
+    before, after = load(locate(dense)), load(folder)
+    assert isinstance(before.module, ViT)
+    assert isinstance(after.module, Looped)
+    split, images = found.unseen()
+    write_comparison(folder, compare(before.module, after.module, after.preprocess, images, split, dense))
 
 
 def read_comparison(folder: Path) -> PrunedComparison:

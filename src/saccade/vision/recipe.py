@@ -3,24 +3,23 @@
 from dataclasses import dataclass, field
 
 from saccade.data.image.augment import Augment
-from saccade.errors import check_number, check_word
+from saccade.errors import check_word
 from saccade.recipe import Recipe
+from saccade.values import within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VisionRecipe(Recipe):
     """The settings of a run on images, whatever the task."""
 
-    image: int = 0
+    image: int = within(0, 2**14, default=0)
     """Side of the images in pixels; 0: the model's own."""
     freeze: str = "none"
     """none: train everything. body: train the head only. N: freeze the patches and the first N blocks."""
-    droppath: float = 0.0
+    droppath: float = within(0, 0.99, default=0.0)
     augment: Augment = field(default_factory=Augment)
 
     def __post_init__(self) -> None:
         Recipe.__post_init__(self)  # slots=True creates a new class, which super() does not find
         if not self.freeze.isdecimal() or len(self.freeze) > 9:
             check_word("freeze", self.freeze, ("none", "body"))
-        check_number("image", self.image, 0, 2**14)
-        check_number("droppath", self.droppath, 0, 0.99)

@@ -1,6 +1,6 @@
-"""Self-tests of a loaded model, which catch mistakes that no shape can show.
+"""Self-tests of a loaded model, which catch mistakes that shapes cannot show.
 
-Three witnesses: the answer kept in a folder of ours; the weights themselves, as training leaves both halves
+Three kinds of evidence: the answer stored in a saccade folder; the weights, as training leaves both halves
 of every product balanced (W_q against W_k, W_v against W_o, up against down; Du et al. 2018 prove it for
 homogeneous networks); and images, on which a correctly fed model is both confident and varied.
 """
@@ -81,7 +81,7 @@ def _arrangements(module: ViT, a: str, b: str) -> dict[str, float]:
 def _orders(module: ViT) -> dict[str, float]:
     """Return the balance for every order in which a fused matrix of q, k and v may have been stored.
 
-    Swapped queries and keys go unseen: they are balanced whichever is which.
+    Swapped queries and keys go unnoticed: they are balanced either way.
     """
     readings = {
         "as they are": ("(three h k) -> three (h k)", (0, 1, 2)),
@@ -145,7 +145,7 @@ def check_files(found: Identified) -> Iterator[Finding]:
     """Check that weights, labels and preprocessing are the files that were saved."""
     folder = found.path if found.path.is_dir() else found.path.parent
     if not claimed(found.model, SINGLE):
-        yield Finding("digest", "unknown", "the folder holds no SHA-256 of the weights")
+        yield Finding("digest", "unknown", "the folder has no SHA-256 of the weights")
         return
     if changed(folder, found.model or {}, SINGLE):
         yield Finding("digest", "wrong", f"{SINGLE} is not the file that was saved: its SHA-256 differs")
@@ -157,7 +157,7 @@ def check_files(found: Identified) -> Iterator[Finding]:
 
 
 def information(module: Vision, preprocess: Preprocess, pictures: Sequence[PictureSource]) -> float:
-    """Return what the answers say about the images, in nats: entropy of the mean less mean entropy."""
+    """Return the mutual information of answers and images in nats: entropy of the mean less mean entropy."""
     with torch.inference_mode():
         p = module(torch.from_numpy(preprocess.batch(pictures))).softmax(-1)
     both = torch.special.entr(p.mean(0)).sum(), torch.special.entr(p).sum(-1).mean()

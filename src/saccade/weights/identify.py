@@ -1,16 +1,16 @@
-"""What lies at a path: examined once, before anything of it is believed and before torch is imported."""
+"""Identify what is at a path, once, before any of it is trusted and before torch is imported."""
 
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from saccade.data.class_names import name_labels
-from saccade.errors import ModelError
-from saccade.files.paths import open_file, shown
+from saccade.errors import ModelError, did_you_mean
+from saccade.files.paths import open_file
 from saccade.files.strict_json import read_json
 from saccade.weights.formats.safetensors import Header
 from saccade.weights.formats.tensors import headers
+from saccade.wording import printable
 
 OURS, PREPROCESS, LABELS = "model.json", "preprocess.json", "labels.txt"
 FORMAT = 1
@@ -23,10 +23,8 @@ TOKENIZER_FILES = (
 FILES = {".npz", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".onnx", ".h5", ".gguf"}
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines")
 MOST_LABELS = 2**20
-IMAGES = "classify"
-"""The task of image models that do not name one."""
-TASKS = {"translate": "translate", "language": "complete or fill", "caption": "translate"}
-"""The tasks of text models in model.json, and the commands that run them."""
+TEXT_KINDS = ("seq2seq", "transformer", "captioner", "gpt", "bert")
+"""The kinds of text models, as model.json names them."""
 WORDS = ("wte.weight", "embeddings.word_embeddings.weight")
 """The word embeddings of GPT-2 and BERT, a prefix aside."""
 
@@ -40,7 +38,7 @@ class Identified:
     headers: dict[str, Header]
     """Empty for an exported graph."""
     model: dict[str, Any] | None = None
-    """Our model.json, if this is a folder of ours."""
+    """The model.json of a saccade folder."""
     preprocess: dict[str, Any] | None = None
     side: dict[str, Any] = field(default_factory=dict)
     """Their config.json and preprocessor_config.json, as one."""
@@ -63,22 +61,28 @@ class Identified:
 
     @property
     def task(self) -> str:
-        """The task in model.json; of other people's weights, the one that the tensors show."""
-        if self.model is not None:
-            return str(self.model.get("task"))
-        return "language" if any(name.endswith(WORDS) for name in self.headers) else IMAGES
+        """The task in model.json; empty if it names none, or for other people's weights."""
+        return "" if self.model is None else str(self.model.get("task", ""))
+
+    @property
+    def kind(self) -> str:
+        """The kind of model in model.json, such as vit."""
+        described = {} if self.model is None else self.model.get("model")
+        return str(described.get("kind", "")) if isinstance(described, dict) else ""
 
     @property
     def text(self) -> bool:
         """Whether it is a text model, which saccade.text.model loads."""
-        return self.task in TASKS
+        if self.model is not None:
+            return self.kind in TEXT_KINDS or not (self.kind or self.preprocess or self.exported)
+        return any(name.endswith(WORDS) for name in self.headers)
 
     def check_weights(self) -> None:
         """Refuse an exported graph where weights are needed."""
         if self.exported:
             raise ModelError(
-                f"{shown(self.path)} is an exported graph; predict, evaluate, bench and doctor can read it; "
-                f"for anything else give the run that it was made from"
+                f"{printable(self.path)} is an exported graph; predict, evaluate, bench and doctor can read "
+                f"it; for anything else give the run that it was exported from"
             )
 
     def check_images(self) -> None:
@@ -86,8 +90,8 @@ class Identified:
         self.check_weights()
         if self.text:
             raise ModelError(
-                f"{shown(self.path)} is a text model (task {self.task}); expected an image model; "
-                f"use saccade {TASKS[self.task]}"
+                f"{printable(self.path)} is a text model; expected an image model; "
+                f"use saccade translate, complete or fill"
             )
 
     def check_text(self) -> None:
@@ -95,7 +99,7 @@ class Identified:
         self.check_weights()
         if not self.text:
             raise ModelError(
-                f"{shown(self.path)} is an image model; expected a text model, such as `saccade train "
+                f"{printable(self.path)} is an image model; expected a text model, such as `saccade train "
                 f"pairs.tsv --task translate` makes; use saccade predict"
             )
 
@@ -106,9 +110,9 @@ def locate(word: str | Path) -> Path:
     try:
         if text and path.exists():
             return path
-    except (OSError, ValueError) as error:  # a name too long, a folder that may not be entered, a NUL
+    except (OSError, ValueError) as error:  # too long a name, a folder without permission, a NUL
         words = getattr(error, "strerror", None) or error
-        raise ModelError(f"{shown(text)!r} cannot be a model ({words}); check the spelling") from error
+        raise ModelError(f"{printable(text)!r} cannot be a model ({words}); check the spelling") from error
     prefixed = text.startswith(("hf:", "hf-hub:", "hf_hub:"))
     if not prefixed and (
         isinstance(word, Path)
@@ -117,9 +121,9 @@ def locate(word: str | Path) -> Path:
         or path.parent.is_dir()  # runs/dmo is a typo, not a name on the hub
     ):
         raise ModelError(
-            f"there is no model at {shown(text)!r}{_near(path)}; expected a model folder, a .safetensors or "
-            f".npz file, or a hub id such as google/vit-base-patch16-224 (hf:owner/name if a folder has "
-            f"the owner's name)"
+            f"no model found at {printable(text)!r}{_near(path)}; expected a model folder, a .safetensors or "
+            f".npz file, or a hub id such as google/vit-base-patch16-224 (write hf:owner/name if you have a "
+            f"folder called owner)"
         )
     from saccade.hub.fetch import fetch
 
@@ -132,8 +136,7 @@ def _near(path: Path) -> str:
         beside = [p.name for p in path.parent.iterdir() if p.is_dir() or p.suffix in FILES]
     except OSError:
         return ""
-    near = get_close_matches(path.name, beside, n=1)
-    return f", did you mean {shown(path.parent / near[0])!r}?" if near else ""
+    return did_you_mean(path.name, beside, show=lambda name: repr(printable(path.parent / name)), lead=", ")
 
 
 def weights_in(path: Path) -> Path:
@@ -163,9 +166,10 @@ def identify(path: Path) -> Identified:
         model = read_json(folder / OURS)
     if model is not None:
         preprocess = None
-        if str(model.get("task")) not in TASKS or (folder / PREPROCESS).exists():
+        labels = read_labels(folder / LABELS)
+        if (folder / PREPROCESS).exists() or not Identified(path, found, model).text:
             preprocess = read_json(folder / PREPROCESS)
-        return Identified(path, found, model, preprocess, labels=read_labels(folder / LABELS))
+        return Identified(path, found, model, preprocess, labels=labels)
     side: dict[str, Any] = {}
     for name in THEIRS:
         if (folder / name).exists():
@@ -184,13 +188,15 @@ def read_labels(path: Path) -> list[str]:
     if not path.exists():
         return []
     if path.stat().st_size > 64 * MOST_LABELS:
-        raise ModelError(f"{shown(path)} is {path.stat().st_size:,} bytes, too large for a list of labels")
+        raise ModelError(
+            f"{printable(path)} is {path.stat().st_size:,} bytes, too large for a list of labels"
+        )
     with open_file(path) as file:
         data = file.read(64 * MOST_LABELS)
     try:
         lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise ModelError(f"{shown(path)} is not UTF-8 text; expected one label per line") from error
+        raise ModelError(f"{printable(path)} is not UTF-8 text; expected one label per line") from error
     return name_labels([line for line in lines if line.strip()])
 
 

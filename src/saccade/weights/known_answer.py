@@ -1,4 +1,4 @@
-"""A model's answer to one fixed image, kept with its weights: proof that a copy computes the same."""
+"""A model's answer to one fixed image, stored with its weights: proof that a copy computes the same."""
 
 import math
 from collections.abc import Mapping
@@ -53,12 +53,12 @@ def is_finite(answer: Mapping[str, list[float]]) -> bool:
 
 
 def drift(module: Vision, preprocess: Preprocess, kept: object) -> float:
-    """Return how far today's answer is from the one kept, relative to its size."""
+    """Return how far today's answer is from the stored one, relative to its size."""
     today = probe(module, preprocess)
     try:
         assert isinstance(kept, Mapping)
         pairs = [(np.array(today[name]), np.array(kept[name], dtype=float)) for name in today]
         assert all(a.shape == b.shape for a, b in pairs)
     except (AssertionError, KeyError, TypeError, ValueError) as error:
-        raise ModelError("the answer kept in model.json is not that of a model; save it again") from error
+        raise ModelError("the stored answer in model.json is malformed; save the model again") from error
     return max(float(np.abs(a - b).max() / (1e-6 + np.abs(b).max())) for a, b in pairs)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from saccade.data.image.preprocess import Preprocess, check_tokens, most_tokens, tokens
 from saccade.errors import ModelError, ResourceError, SaccadeError, UsageError
 from saccade.files.digest import claimed
-from saccade.files.paths import refusal_at, shown
+from saccade.files.paths import refusal_at
 from saccade.models.build import Known, Vision, blank, config_of, from_json
 from saccade.models.hybrid import HybridConfig
 from saccade.models.looped import LoopConfig, vit_of
@@ -20,17 +20,18 @@ from saccade.models.vit import ViTConfig
 from saccade.nn.patch import check_size
 from saccade.tokens.kinds import KINDS
 from saccade.weights.formats.tensors import SINGLE, read_tensors
-from saccade.weights.identify import FORMAT, IMAGES, Identified, identify
+from saccade.weights.identify import FORMAT, Identified, identify
 from saccade.weights.layouts import dynamicvit, google, hf, infer, timm
-from saccade.weights.layouts.rules import Layout, Rule, check_dtypes, examine, save, some, state
+from saccade.weights.layouts.rules import Layout, Rule, check_dtypes, examine, save, some_sorted, state
 from saccade.weights.layouts.rules import load as renamed
 from saccade.weights.resize import resize
+from saccade.wording import printable
 
 LAYOUTS: dict[str, Layout[Any]] = {
     layout.name: layout for layout in (google.LAYOUT, dynamicvit.LAYOUT, timm.LAYOUT, hf.LAYOUT)
 }
 """The first that recognises a file reads it: DynamicViT's files are timm's with more tensors."""
-NAMES = {  # Hugging Face's and timm's names for fields of ours
+NAMES = {  # Hugging Face's and timm's names for our fields
     "hidden_size": "width", "num_features": "width", "num_hidden_layers": "depth",
     "num_attention_heads": "heads", "intermediate_size": "hidden", "patch_size": "patch",
 }  # fmt: skip
@@ -43,7 +44,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(slots=True)
 class Loaded:
-    """A module in evaluation mode with all that it needs to answer."""
+    """A module in evaluation mode with everything it needs to predict."""
 
     module: Vision
     preprocess: Preprocess
@@ -51,6 +52,8 @@ class Loaded:
     layout: str = "saccade"
     unused: list[str] = field(default_factory=list)
     """Tensors of the file that the model does not need (a decoder, a mask token, an optimiser's state)."""
+    task: str = ""
+    """The task that model.json names; empty for other people's weights."""
 
 
 def check_config(side: Mapping[str, Any], vit: ViTConfig) -> None:
@@ -58,20 +61,21 @@ def check_config(side: Mapping[str, Any], vit: ViTConfig) -> None:
     kind = side.get("model_type")
     if kind is not None and kind not in hf.TYPES:
         raise ModelError(
-            f"config.json describes the architecture {shown(repr(kind), 60)}; known are {', '.join(hf.TYPES)}"
+            f"config.json describes the architecture {printable(repr(kind), 60)}; "
+            f"expected one of {', '.join(hf.TYPES)}"
         )
     if type(vit.heads) is not int:
-        raise ModelError(f"the config says {shown(repr(vit.heads), 60)} heads; expected a whole number")
+        raise ModelError(f"the config says {printable(repr(vit.heads), 60)} heads; expected a whole number")
     if side.get("image_size") is not None and infer.pair(side["image_size"]) is None:
         raise ModelError(
-            f"config.json says image_size {shown(repr(side['image_size']), 60)}; expected pixels"
+            f"config.json says image_size {printable(repr(side['image_size']), 60)}; expected pixels"
         )
     for theirs, ours in NAMES.items():
         said, real = side.get(theirs), getattr(vit, ours)
         if theirs in side and (isinstance(said, bool) or said not in (real, [real, real])):
             raise ModelError(
-                f"config.json says {theirs} {shown(repr(said), 60)}, but the tensors are those of {real}; "
-                f"check that the file and its config belong together"
+                f"config.json says {theirs} {printable(repr(said), 60)}, but the tensors are those of "
+                f"{real}; check that the file and its config belong together"
             )
 
 
@@ -110,7 +114,7 @@ def check_format(where: str, model: Mapping[str, Any]) -> None:
     """Refuse a model.json of another version."""
     if model.get("format") != FORMAT:
         raise ModelError(
-            f"{where} is of format {shown(repr(model.get('format')), 60)}; this version reads {FORMAT}; "
+            f"{where} is of format {printable(repr(model.get('format')), 60)}; this version reads {FORMAT}; "
             f"update saccade or save the model again"
         )
 
@@ -118,7 +122,7 @@ def check_format(where: str, model: Mapping[str, Any]) -> None:
 def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Fill an empty module with numbers, in fp32."""
     empty = {name: torch.zeros(t.shape) for name, t in module.state_dict().items() if t.numel() == 0}
-    # contiguous: a kernel that lies transposed in memory is multiplied with other roundings
+    # contiguous: a kernel that is transposed in memory is multiplied with different rounding
     numbers = {name: (t.float() if t.is_floating_point() else t).contiguous() for name, t in tensors.items()}
     module.load_state_dict({**numbers, **empty}, assign=True)
     module.requires_grad_(True)
@@ -134,7 +138,8 @@ def finite(where: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     ]
     if bad:
         raise ModelError(
-            f"{where}: {len(bad)} tensors hold NaN or infinite numbers ({some(bad)}); the file is damaged"
+            f"{where}: {len(bad)} tensors hold NaN or infinite numbers ({some_sorted(bad)}); "
+            "the file is damaged"
         )
     return tensors
 
@@ -151,9 +156,9 @@ def align(module: nn.Module) -> None:
 
 
 def fill_module(found: Identified, module: M, verify: bool = True) -> M:
-    """Fill an empty module from a folder of ours; shapes and dtypes are compared before a number is read."""
+    """Fill an empty module from a saccade folder; compare shapes and dtypes before reading any number."""
     assert found.model is not None
-    where, expected = shown(found.path), state(module)
+    where, expected = printable(found.path), state(module)
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
     examine(where, shapes, {name: header.shape for name, header in found.headers.items()})
     check_dtypes(where, expected, found.headers)
@@ -162,13 +167,11 @@ def fill_module(found: Identified, module: M, verify: bool = True) -> M:
     return module
 
 
-def _ours(found: Identified, verify: bool, task: str) -> Loaded:
+def _ours(found: Identified, verify: bool) -> Loaded:
     assert found.model is not None
     assert found.preprocess is not None
-    where = shown(found.path)
+    where = printable(found.path)
     check_format(where, found.model)
-    if (other := found.model.get("task")) != task:
-        raise ModelError(f"{where} is a model for the task {shown(repr(other), 60)}; expected {task}")
     described = found.model.get("model")
     config: Known = from_json(described if isinstance(described, Mapping) else {}, KINDS)
     check_depth(config, len(found.headers))
@@ -177,7 +180,7 @@ def _ours(found: Identified, verify: bool, task: str) -> Loaded:
         preprocess = Preprocess.from_json(found.preprocess)
     except (ValueError, SaccadeError) as error:
         raise ModelError(f"{where}: {error}") from error
-    return Loaded(module, preprocess, found.labels)
+    return Loaded(module, preprocess, found.labels, task=found.task)
 
 
 def layout_of(found: Identified) -> Layout[Any]:
@@ -187,13 +190,13 @@ def layout_of(found: Identified) -> Layout[Any]:
         if layout.recognise(name for name in names if name):
             return layout
     raise ModelError(
-        f"{shown(found.path)} does not hold a known Vision Transformer (it has {some(found.headers, 3)}); "
-        f"expected the tensors of one of saccade, {', '.join(LAYOUTS)}"
+        f"{printable(found.path)} does not hold a known Vision Transformer (it has "
+        f"{some_sorted(found.headers, 3)}); expected the tensors of one of saccade, {', '.join(LAYOUTS)}"
     )
 
 
 def _theirs(found: Identified, image: tuple[int, int] | None) -> Loaded:
-    layout, where = layout_of(found), shown(found.path)
+    layout, where = layout_of(found), printable(found.path)
     cleaned = {name: layout.clean(name) for name in found.headers}
     kept = {name: clean for name, clean in cleaned.items() if clean is not None}
     if len(set(kept.values())) < len(kept):
@@ -243,7 +246,6 @@ def load(
     image: tuple[int, int] | None = None,
     patch: int | None = None,
     verify: bool = True,
-    task: str = IMAGES,
 ) -> Loaded:
     """Load an image model; `image` and `patch` resample it to other image and patch sizes.
 
@@ -254,12 +256,12 @@ def load(
     found = identify(source) if isinstance(source, Path) else source
     found.check_images()
     try:
-        loaded = _ours(found, verify, task) if found.model is not None else _theirs(found, image)
+        loaded = _ours(found, verify) if found.model is not None else _theirs(found, image)
         check_input(loaded.preprocess, loaded.module.config)
     except ResourceError:
         raise
     except (SaccadeError, ValueError, ArithmeticError) as error:
-        raise refusal_at(shown(found.path), error) from error
+        raise refusal_at(printable(found.path), error) from error
     config = config_of(loaded.module)
     if (image or patch) and not isinstance(config, ResNetConfig):
         vit = loaded.module.config
@@ -269,7 +271,7 @@ def load(
         loaded.preprocess = replace(loaded.preprocess, size=loaded.module.config.image)
     if loaded.labels and len(loaded.labels) != (classes := loaded.module.config.classes):
         raise ModelError(
-            f"{shown(found.path)} has {len(loaded.labels)} labels for {classes} classes; "
+            f"{printable(found.path)} has {len(loaded.labels)} labels for {classes} classes; "
             f"expected one label per class"
         )
     align(loaded.module)

@@ -16,10 +16,10 @@ from saccade.models.build import Known, Vision, config_of, to_json
 from saccade.models.looped import LoopConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.weights.formats.tensors import SINGLE, write_safetensors
-from saccade.weights.identify import FORMAT, IMAGES, LABELS, OURS, PREPROCESS
+from saccade.weights.identify import FORMAT, LABELS, OURS, PREPROCESS
 from saccade.weights.known_answer import is_finite, probe
 from saccade.weights.layouts import dynamicvit, google
-from saccade.weights.layouts.rules import Layout, Rule, save, some, state
+from saccade.weights.layouts.rules import Layout, Rule, save, some_sorted, state
 from saccade.weights.load import LAYOUTS
 
 CHOICES = ("timm", "hf", "google")
@@ -34,7 +34,7 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
 def save_ours(
     folder: Path, module: nn.Module, files: Mapping[str, str | Mapping[str, Any]], described: dict[str, Any]
 ) -> None:
-    """Write a folder of ours: the weights, the files beside them (text or JSON), and model.json last."""
+    """Write a saccade folder: the weights, the files beside them (text or JSON), and model.json last."""
     folder.mkdir(parents=True, exist_ok=True)
     withdraw(folder / OURS)
     write_safetensors(folder / SINGLE, tensors_of(module), {"format": "pt"})
@@ -81,7 +81,7 @@ def _described(
     side = layout.write_side(config, preprocess, labels)
     if left := {name for rule in rules for name in rule.ours} ^ set(names):
         raise UsageError(
-            f"{layout.name}'s layout cannot hold a model like this one (it differs in {some(left)})"
+            f"{layout.name}'s layout cannot hold a model like this one (it differs in {some_sorted(left)})"
         )
     return rules, side
 
@@ -100,14 +100,19 @@ def save_folder(
     preprocess: Preprocess,
     labels: list[str],
     layout: str = "saccade",
-    task: str = IMAGES,
+    task: str = "",
 ) -> None:
-    """Write an image model as a folder; `layout` is saccade, timm, hf, dynamicvit or google (one .npz)."""
+    """Write an image model as a folder.
+
+    Args:
+        layout: saccade, timm, hf, dynamicvit or google (one .npz).
+        task: Written to model.json, if the layout is saccade.
+    """
     check_word("layout", layout, ("saccade", *LAYOUTS))
     if layout != "saccade":
         _save_theirs(folder, LAYOUTS[layout], config_of(module), tensors_of(module), preprocess, labels)
         return
-    described = {"format": FORMAT, "task": task, "model": to_json(config_of(module))}
+    described = {"format": FORMAT, **({"task": task} if task else {}), "model": to_json(config_of(module))}
     if is_finite(answer := probe(module, preprocess)):  # JSON cannot hold other numbers
         described["probe"] = answer
     names = "".join(f"{label}\n" for label in name_labels(labels))

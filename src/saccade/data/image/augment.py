@@ -15,7 +15,8 @@ from saccade.data.image.geometry import Geometry, Six
 from saccade.data.image.preprocess import PictureSource, Preprocess, open_rgb
 from saccade.data.image.resize import Pixels, Sides, window
 from saccade.data.randomness import Draws
-from saccade.errors import UsageError, check_number, check_word
+from saccade.errors import UsageError
+from saccade.values import one_of, validate, within
 
 Box = tuple[int, int, int, int]
 """Top, left, height, width."""
@@ -57,12 +58,12 @@ def _posterize(picture: Image.Image, bits: float, _fill: Colour) -> Image.Image:
 
 
 def _enhance(enhancer: Enhancer, picture: Image.Image, change: float, _fill: Colour) -> Image.Image:
-    """Change a property by that share of itself; -1 takes all of it away."""
+    """Change a property by this share of itself; -1 removes it entirely."""
     return enhancer(picture).enhance(1 + change)
 
 
 def _rotation(degrees: float, sides: Sides) -> Six:
-    """Return what Pillow's `rotate` maps by: counterclockwise about the centre, with y down."""
+    """Return the affine map of Pillow's `rotate`: counterclockwise about the centre, with y down."""
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     x, y = sides[1] / 2, sides[0] / 2
     return (cosine, -sine, x - cosine * x + sine * y, sine, cosine, y - sine * x - cosine * y)
@@ -99,7 +100,7 @@ OPERATIONS: dict[str, Operation] = {
     **{name: partial(_affine, name) for name in ("shear_x", "shear_y", "translate_x", "translate_y")},
 }
 ONE_SIDED = ("solarize", "posterize")
-"""Amounts of these are never negative; of the others either sign is as likely."""
+"""Amounts of these are never negative; those of the others have a random sign."""
 
 
 def _limits(
@@ -112,7 +113,7 @@ def _limits(
 
 LIMITS = {
     "randaugment": _limits(rotate=30.0, posterize=4.0, enhance=0.9, shear=0.3, translate=150 / 331),
-    # the paper's wide space; its 32 pixels are taken as a share of 224, or small images would be emptied
+    # the paper's wide space; its 32 pixels are a share of 224, or they would shift a small image out of view
     "trivial": _limits(rotate=135.0, posterize=6.0, enhance=0.99, shear=0.99, translate=32 / 224),
 }
 """The amount of each operation at full strength, for each policy."""
@@ -140,37 +141,32 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Augment:
-    """How images are varied in training; every draw is a function of its `Draws` alone."""
+    """How training images are augmented; every draw is a function of its `Draws` alone."""
 
-    crop: Range = (0.35, 1.0)
-    """The share of the area that a random crop keeps, from and to; (1, 1): fitted as in evaluation."""
-    ratio: Range = (3 / 4, 4 / 3)
-    """Width by height of a random crop, from and to, before it is resized to the model's input."""
-    flip: float = 0.5
+    crop: Range = within(0.01, 1, default=(0.35, 1.0))
+    """The smallest and largest share of the area that a random crop keeps; (1, 1) fits as in evaluation."""
+    ratio: Range = within(0.1, 10, default=(3 / 4, 4 / 3))
+    """The smallest and largest width / height of a random crop, before it is resized to the model's input."""
+    flip: float = within(0, 1, default=0.5)
     """How often images are flipped left to right; 0 where that changes the meaning, as with letters."""
-    policy: str = "none"
+    policy: str = one_of(*POLICIES, default="none")
     """randaugment: some operations of one magnitude. trivial: one operation, any magnitude."""
-    operations: int = 2
+    operations: int = within(1, len(OPERATIONS), default=2)
     """How many operations randaugment applies to an image, N in the paper."""
-    magnitude: float = 9.0
+    magnitude: float = within(0, 10, default=9.0)
     """The strength of randaugment's operations, of 10, M in the paper."""
-    colour: float = 0.0
-    """Brightness, contrast and saturation change by up to this share of themselves, in any order."""
-    erase: float = 0.0
-    """How often a rectangle is covered with noise, random erasing."""
-    pad: int = 0
+    colour: float = within(0, 1, default=0.0)
+    """Brightness, contrast and saturation change by up to this share of themselves, in random order."""
+    erase: float = within(0, 1, default=0.0)
+    """Random erasing: how often a rectangle is covered with noise."""
+    pad: int = within(0, 1024, default=0)
     """For small images, in place of a random crop: shift by up to this many pixels, edges reflected."""
 
     def __post_init__(self) -> None:
-        _check_range("augment.crop", self.crop, 0.01, 1)
-        _check_range("augment.ratio", self.ratio, 0.1, 10)
-        check_number("augment.flip", self.flip, 0, 1)
-        check_word("augment.policy", self.policy, POLICIES)
-        check_number("augment.operations", self.operations, 1, len(OPERATIONS))
-        check_number("augment.magnitude", self.magnitude, 0, 10)
-        check_number("augment.colour", self.colour, 0, 1)
-        check_number("augment.erase", self.erase, 0, 1)
-        check_number("augment.pad", self.pad, 0, 1024)
+        validate(self, "augment.")
+        for name, (low, high) in (("crop", self.crop), ("ratio", self.ratio)):
+            if low > high:
+                raise UsageError(f"augment.{name} is {(low, high)}; expected the smaller number first")
 
     def __call__(
         self, source: PictureSource, preprocess: Preprocess, draws: Draws
@@ -195,7 +191,7 @@ class Augment:
             return _shifted(*preprocess.trace(source, fast=True), self.pad, draws)
         if self.crop[0] == 1:
             return preprocess.trace(source, fast=True)
-        # small crops are not enlarged, the whole is still twice too large
+        # large enough that the smallest crop is not enlarged, and at least twice the model's input
         zoom = max(2.0, self.crop[0] ** -0.5)
         height, width = (math.ceil(side * zoom) for side in preprocess.size)
         picture = open_rgb(source, preprocess.background, (height, width))
@@ -231,7 +227,7 @@ class Augment:
 
 
 def crop_box(sides: Sides, area: Range, ratio: Range, draws: Draws) -> Box:
-    """Draw the box of a random-resized crop (Szegedy et al. 2015), with torchvision's way out for strips."""
+    """Draw the box of a random-resized crop (Szegedy et al. 2015), with torchvision's fallback for strips."""
     box = _rectangle("crop", sides, area, ratio, draws)
     if box is not None:
         return box
@@ -282,10 +278,3 @@ def _reflected(start: int, side: int) -> np.ndarray:
 def _fill(preprocess: Preprocess) -> Colour:
     red, green, blue = (min(255, max(0, round(255 * mean))) for mean in preprocess.mean)
     return red, green, blue
-
-
-def _check_range(what: str, found: Range, low: int | float, high: int | float) -> None:
-    for end in found:
-        check_number(what, end, low, high)
-    if found[0] > found[1]:
-        raise UsageError(f"{what} is {found}; expected the smaller number first")

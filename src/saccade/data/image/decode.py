@@ -10,10 +10,11 @@ import warnings
 import numpy as np
 from PIL import Image, ImageCms, UnidentifiedImageError
 
-from saccade.data.image.formats import Source, read, recognise, shown
+from saccade.data.image.formats import Source, read, recognise
 from saccade.data.image.guard import open_image
 from saccade.data.image.limits import cut_short, too_many
 from saccade.errors import DataError
+from saccade.wording import show_name
 
 Colour = tuple[int, int, int]
 
@@ -23,7 +24,7 @@ SIDE = 65_535
 """JPEG's own longest side: a strip of 1 x 60,000 is an image, one of 1 x 50,000,000 is an attack."""
 
 FULL = "full size"
-"""Where `info` has the height and width of an image that was decoded smaller."""
+"""The key in `info` for the full height and width of an image that was decoded at a reduced size."""
 
 _ORIENTATION, _BITS, _PHOTOMETRIC = 0x0112, 258, 262  # tags of EXIF and TIFF
 _TURNS = {
@@ -89,10 +90,10 @@ def decode(
     their high byte, float samples must lie in 0..1. A bit flipped inside JPEG data cannot be detected.
 
     Args:
-        pixels: The most that is decoded, checked in the header before any memory is taken for them.
-        side: The longest height or width; there is no shortest one, 1 x 1 is an image.
-        enough: A height and a width; a JPEG as large as that at 1/2, 1/4 or 1/8 of its size is decoded
-            at that size, which is faster; shrinking the whole image would differ slightly.
+        pixels: The most pixels to decode, checked in the header before any memory is allocated for them.
+        side: The longest height or width; 1 x 1 is the smallest image.
+        enough: A height and a width; a JPEG that is at least this large at 1/2, 1/4 or 1/8 of its size is
+            decoded at that size, which is faster and differs slightly from shrinking the whole image.
     """
     name, data = read(source)
     kind = recognise(name, data)
@@ -135,7 +136,7 @@ def header(name: str, data: bytes) -> tuple[tuple[int, int], str]:
 
 def to_rgb(picture: Image.Image, *, background: Colour = WHITE) -> Image.Image:
     """Return an open Pillow image as `decode` would; the image itself stays as it is."""
-    name = shown(getattr(picture, "filename", "") or "the image")
+    name = show_name(getattr(picture, "filename", "") or "the image")
     if not picture.width or not picture.height:
         raise DataError(f"{name} has no pixels ({picture.width} x {picture.height}); expected 1 x 1 or more")
     with _quiet:
@@ -146,9 +147,7 @@ def to_rgb(picture: Image.Image, *, background: Colour = WHITE) -> Image.Image:
             raise
         except Exception as error:  # Pillow opens lazily: the damage shows only now
             text = str(error) or type(error).__name__
-            raise DataError(
-                f"{name} is cut short or damaged ({text}); open it again from a whole file"
-            ) from error
+            raise DataError(f"{name} is cut short or damaged ({text}); open an undamaged copy") from error
 
 
 def _loaded(picture: Image.Image, data: bytes) -> Image.Image:
@@ -243,7 +242,7 @@ def _refusal(
     error: Exception, name: str, kind: str, data: bytes, picture: Image.Image | None, pixels: int
 ) -> DataError:
     if isinstance(error, Image.DecompressionBombError):
-        # Pillow's own limit came first, and only its text holds the number of pixels
+        # Pillow's own limit came first, and only its message has the number of pixels
         found = re.search(r"\d+", str(error))
         most = min(pixels, 2 * (Image.MAX_IMAGE_PIXELS or pixels))
         return DataError(too_many(name, int(found[0]) if found else 0, most))
@@ -263,15 +262,15 @@ def _damage(name: str, kind: str, data: bytes, picture: Image.Image | None, erro
         )
     if isinstance(error, UnidentifiedImageError | struct.error):
         return (
-            f"{name} starts as a {kind}, but its header is damaged, partly missing or of a kind that is not "
-            "supported; copy it again, or save it as an ordinary PNG"
+            f"{name} starts like a {kind}, but its header is damaged, partly missing or not supported; "
+            "copy it again, or save it as an ordinary PNG"
         )
     return f"{name} is a damaged {kind} ({text}); copy it again or leave it out"
 
 
 def _rows(picture: Image.Image | None) -> str:
-    """Say how far a cut JPEG got; a progressive one holds every row from the start, only blurred."""
-    shrunk = getattr(picture, "decoderconfig", ())  # by `enough`: other rows than the file's would be counted
+    """Say how many rows of a truncated JPEG are there; a progressive one has all of them, only blurred."""
+    shrunk = getattr(picture, "decoderconfig", ())  # by `enough`: its rows are not the file's
     if picture is None or picture.format != "JPEG" or picture.info.get("progressive") or shrunk:
         return ""
     box = picture.im.getbbox()  # rows that were never written are still zero

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from saccade.errors import DataError, check_handles
+from saccade.wording import show_name
 
 
 @runtime_checkable
 class Stream(Protocol):
-    """An open binary file, a socket's file, an upload: whatever gives bytes."""
+    """An open binary file, a socket's file, an upload: anything that returns bytes."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -21,7 +22,7 @@ Source = Path | str | bytes | Stream
 BYTES = 500_000_000
 EXPECTED = "expected JPEG, PNG, WebP, BMP, GIF, TIFF or PPM"
 
-# without O_NONBLOCK the opening of a pipe waits for a writer that may never come
+# without O_NONBLOCK, opening a pipe waits for a writer that may never come
 _FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 # MPO is absent because Pillow opens it as JPEG
 _FORMATS = {
@@ -50,33 +51,21 @@ _OTHERS = (
     (4, b"ftypmif1", "a HEIC image"),
     (4, b"ftyp", "a video"),
     (8, b"AVI ", "a video"),
-    (0, b"\0\x05\x16\x07", "macOS's notes about another file"),
-    (0, b"\0\0\0\1Bud1", "macOS's notes about a folder"),
+    (0, b"\0\x05\x16\x07", "macOS metadata about another file"),
+    (0, b"\0\0\0\1Bud1", "macOS metadata about a folder"),
     (0, b"\xd0\xcf\x11\xe0", "a Windows thumbnail cache or an old Office document"),
 )
 
 
-def shown(path: object) -> str:
-    """Write a path so that a newline, an escape code or a reversed script in it cannot fool a reader."""
-    text = str(path)
-    return text if text and text.isprintable() else ascii(text)
-
-
-def brief(path: object, limit: int = 200) -> str:
-    """Format a path for a message; keep only the start and the end of a long one."""
-    text = shown(str(path)[:100_000])
-    return text if len(text) <= limit else f"{text[: limit // 2]}...{text[3 - limit // 2 :]}"
-
-
 def read(source: Source) -> tuple[str, bytes]:
-    """Return the name for messages and the whole content; a file is opened once and never waited for."""
+    """Return the name for messages and the whole content; open a file once and never block on it."""
     if isinstance(source, bytes):
         return "the image", _bounded("the image", source, len(source))
     if not isinstance(source, Path | str):
         label = getattr(source, "name", None)
-        name = shown(label) if label and isinstance(label, str) else "the image"
+        name = show_name(label) if label and isinstance(label, str) else "the image"
         return name, _drain(source, name)
-    name = shown(source)
+    name = show_name(source)
     try:
         descriptor = os.open(source, _FLAGS)
         try:
@@ -96,13 +85,13 @@ def read(source: Source) -> tuple[str, bytes]:
 def _bounded(name: str, data: bytes, size: int) -> bytes:
     if size > BYTES:
         raise DataError(
-            f"{name} has {size / 1e6:,.0f} MB; at most {BYTES / 1e6:,.0f} MB are read; save it smaller"
+            f"{name} is {size / 1e6:,.0f} MB; at most {BYTES / 1e6:,.0f} MB are read; save a smaller copy"
         )
     return data
 
 
 def _drain(stream: Stream, name: str) -> bytes:
-    """Read to the end, or to the limit: a stream has no size that could be asked first."""
+    """Read to the end, or to the limit: a stream does not know its size in advance."""
     parts: list[bytes] = []
     size = 0
     while size <= BYTES and (part := stream.read(BYTES + 1 - size)):
@@ -115,7 +104,7 @@ def _drain(stream: Stream, name: str) -> bytes:
 
 def _irregular(mode: int) -> str:
     if stat.S_ISDIR(mode):
-        return "a folder; expected an image; name the images inside it"
+        return "a folder; expected an image; give the images inside it"
     if stat.S_ISFIFO(mode):
         return "a pipe; expected a regular file; leave it out"
     return "a device; expected a regular file; leave it out"
@@ -123,17 +112,17 @@ def _irregular(mode: int) -> str:
 
 def _unreadable(path: Path | str, error: OSError | ValueError) -> str:
     """Say why the operating system could not open the file."""
-    name, number = shown(path), getattr(error, "errno", None)
+    name, number = show_name(path), getattr(error, "errno", None)
     if number == errno.ELOOP:
         return f"{name} is a link that leads back to itself; expected an image; remove the link"
     if number in (errno.ENOENT, errno.ENOTDIR):
         if os.path.islink(path):
-            return f"{name} is a link to a file that is not there; bring the file back or remove the link"
+            return f"{name} is a link to a file that does not exist; restore the file or remove the link"
         if str(path).startswith(("http://", "https://")):
             return f"{name} is a web address; expected a file; download the image first"
-        return f"there is no file {name}; expected an image; check the path"
+        return f"{name} does not exist; expected an image; check the path"
     if number in (errno.EACCES, errno.EPERM):
-        return f"{name} may not be read by this user; allow it (chmod u+r) or leave the file out"
+        return f"you have no permission to read {name}; allow it (chmod u+r) or leave the file out"
     if number == errno.ENXIO:
         return f"{name} is a socket; expected a regular file; leave it out"
     return f"{name} cannot be read: {getattr(error, 'strerror', None) or error}; check the path and the disk"
@@ -150,7 +139,7 @@ def recognise(name: str, data: bytes) -> str:
         return "WEBP"
     for offset, sign, found in _OTHERS:
         if data.startswith(sign, offset):
-            advice = "save it as one of these" if found.endswith(("picture", "drawing")) else "leave it out"
+            advice = "save it as one of these" if found.endswith(("image", "drawing")) else "leave it out"
             raise DataError(f"{name} is {found}{_disguise(name)}; {EXPECTED}; {advice}")
     found, advice = _text(data)
     raise DataError(f"{name} is not an image: {found}{_disguise(name)}; {EXPECTED}; {advice}")

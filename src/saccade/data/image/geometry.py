@@ -73,7 +73,7 @@ class Geometry:
         return self.then((1.0, 0.0, -float(corner[1]), 0.0, 1.0, -float(corner[0])), size)
 
     def flip(self) -> "Geometry":
-        """Return this map followed by an exchange of left and right."""
+        """Return this map followed by a horizontal flip."""
         return self.then((-1.0, 0.0, float(self.size[1]), 0.0, 1.0, 0.0))
 
     def points(self, points: Points) -> Float64[np.ndarray, "n 2"]:
@@ -106,7 +106,7 @@ class Geometry:
     def picture(
         self, image: Image.Image, interpolation: str = "bilinear", fill: int | Colour = 0
     ) -> Image.Image:
-        """Map an image; it is not smoothed first, so one that shrinks much has jagged edges."""
+        """Map an image; it is not smoothed first, so one that shrinks a lot has jagged edges."""
         assert (image.height, image.width) == self.source
         how = INTERPOLATIONS[interpolation]
         back, size = self.inverse.six, (self.size[1], self.size[0])

@@ -1,4 +1,4 @@
-"""Batches of two images in one: mixup (Zhang et al. 2018), cutmix (Yun et al. 2019), smoothed labels.
+"""Mix the images of a batch in pairs: mixup (Zhang et al. 2018), cutmix (Yun et al. 2019), label smoothing.
 
 Shapes: b batch, h w sides of the images, k classes.
 """
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from saccade.data.randomness import Draws
-from saccade.errors import check_number
+from saccade.values import validate, within
 
 Batch = Float[Tensor, "b 3 h w"]
 Partner = Int[Tensor, "b"]
@@ -23,22 +23,19 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mix:
-    """How the images of a batch are mixed in pairs, and their labels with them; one share for a batch."""
+    """How the images of a batch are mixed in pairs, and their labels with them; one ratio per batch."""
 
-    mixup: float = 0.0
-    """Both parameters of the Beta distribution of the first image's share; 0 means never."""
-    cutmix: float = 0.0
+    mixup: float = within(0, 1000, default=0.0)
+    """Mixup: both parameters of the Beta distribution of the first image's share; 0 means never."""
+    cutmix: float = within(0, 1000, default=0.0)
     """The same for cutmix; where both are set, each gets half of the batches."""
-    smoothing: float = 0.0
+    smoothing: float = within(0, 1, default=0.0)
     """The part of every label that is spread evenly over all classes."""
-    probability: float = 1.0
+    probability: float = within(0, 1, default=1.0)
     """How often a batch is mixed at all."""
 
     def __post_init__(self) -> None:
-        check_number("mix.mixup", self.mixup, 0, 1000)
-        check_number("mix.cutmix", self.cutmix, 0, 1000)
-        check_number("mix.smoothing", self.smoothing, 0, 1)
-        check_number("mix.probability", self.probability, 0, 1)
+        validate(self, "mix.")
 
     def __call__(
         self, image: Batch, target: Int[Tensor, "b"], classes: int, draws: Draws

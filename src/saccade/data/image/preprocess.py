@@ -1,9 +1,8 @@
-"""An image of any size into the array that a model was trained on: fitted, scaled and normalised."""
+"""Turn an image of any size into the array that a model expects: fitted, scaled and normalised."""
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from numbers import Integral, Real
 from reprlib import repr as brief  # a message stays one line, however long the value in it
 
@@ -14,7 +13,7 @@ from saccade.data.image.decode import WHITE, Colour, decode, to_rgb
 from saccade.data.image.formats import Source
 from saccade.data.image.geometry import Geometry
 from saccade.data.image.resize import INTERPOLATIONS, Pixels, Sides, window
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError, UsageError, did_you_mean
 from saccade.shapes import Float32, UInt8
 
 Triple = tuple[float, float, float]
@@ -141,7 +140,7 @@ class Preprocess:
         """Return the model's input for a path, bytes, an open file, a Pillow image or a (h, w, 3) array.
 
         Args:
-            fast: For training: twice the speed, with the freedom that `pixels` describes.
+            fast: For training: twice the speed, within the tolerance that `pixels` describes.
         """
         return self.normalise(self.pixels(source, fast=fast))
 
@@ -162,9 +161,9 @@ class Preprocess:
     def pixels(self, source: PictureSource, *, fast: bool = False) -> Pixels:
         """Return `view` as an array; `fast` may differ from it.
 
-        torch resizes, within three grey levels of Pillow except for rare pixels (see `window`). A JPEG that is
-        still twice as large as needed at 1/2, 1/4 or 1/8 of its size is decoded at that size, which changes a
-        photograph by about one grey level on average, a very sharp one by four.
+        torch resizes, within three grey levels of Pillow except for rare pixels (see `window`). A JPEG that
+        is still twice as large as needed at 1/2, 1/4 or 1/8 of its size is decoded at that size, which
+        changes a photograph by about one grey level on average, a very sharp one by four.
         """
         return self.trace(source, fast=fast)[0]
 
@@ -193,7 +192,7 @@ class Preprocess:
         return np.ascontiguousarray(samples.transpose(1, 2, 0), dtype=np.uint8)
 
     def to_json(self) -> dict[str, object]:
-        """Return plain numbers, words and lists, equal to themselves after a trip through a JSON file."""
+        """Return plain numbers, words and lists, which survive a round trip through a JSON file."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
@@ -205,9 +204,8 @@ class Preprocess:
             raise UsageError(f"preprocessing is {brief(values)}; expected an object with {', '.join(names)}")
         for key in values:
             if key not in names:
-                near = get_close_matches(str(key), names, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(names)}"
-                raise UsageError(f"preprocessing has no key {brief(key)}; {hint}")
+                hint = did_you_mean(key, names, f"; expected {', '.join(names)}")
+                raise UsageError(f"preprocessing has no key {brief(key)}{hint}")
         for name in names:
             if name not in values:
                 raise UsageError(f"preprocessing lacks the key {name!r}; expected {', '.join(names)}")
@@ -217,7 +215,7 @@ class Preprocess:
         return np.array([self.mean, self.std], dtype=np.float32)[..., None, None]
 
     def _plenty(self) -> Sides:
-        """Return twice the size that an image is resized to, so that decoding it smaller is not seen."""
+        """Return twice the size that an image is resized to, so that a reduced decoding does not show."""
         share = self.crop if self.fit in ("crop", "squash+crop") else 1.0
         height, width = (math.ceil(2 * side / share) for side in self.size)
         return height, width
@@ -259,8 +257,7 @@ def open_rgb(source: PictureSource, background: Colour = WHITE, enough: Sides | 
     if isinstance(source, np.ndarray):
         if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3 or source.size == 0:
             raise DataError(
-                f"the array is {_described(source)}; expected uint8 RGB of shape (h, w, 3); "
-                "convert it, so that nothing has to be guessed"
+                f"the array is {_described(source)}; expected uint8 RGB of shape (h, w, 3); convert it first"
             )
         return Image.fromarray(source)
     if isinstance(source, Image.Image):

@@ -1,4 +1,4 @@
-"""A window of a resized image: exactly as Pillow computes it, or several times as fast by torch."""
+"""A window of a resized image: exactly as Pillow computes it, or several times faster with torch."""
 
 import math
 
@@ -19,7 +19,7 @@ Sides = tuple[int, int]
 """Height and width, or row and column."""
 
 _FAST = ("bilinear", "bicubic")  # torch has no other filter that averages what it shrinks
-_ROOMY = 16  # times the window's pixels: what the image between resize and crop may take, 13:1 at 224
+_ROOMY = 16  # times the window's pixels: the limit between resize and crop, an image of 13:1 at 224
 
 
 def window(
@@ -30,11 +30,11 @@ def window(
     interpolation: str = "bicubic",
     fast: bool = False,
 ) -> Pixels:
-    """Return the pixels that resizing an RGB image to `whole` and cutting `size` out at `corner` give.
+    """Return the pixels of an RGB image resized to `whole` and cropped to `size` at `corner`.
 
-    `fast` needs torch. It is within three of 255 grey levels of Pillow (two if bilinear), if that goes along
-    the rows first; Pillow 13 at times goes down the columns first, and differs more where bicubic overshoots
-    white or black.
+    `fast` needs torch. It is within three of 255 grey levels of Pillow (two if bilinear), as long as Pillow
+    starts with the rows; Pillow 13 sometimes starts with the columns, and then differs more where bicubic
+    overshoots white or black.
     """
     (tall, wide), (height, width), (top, left) = whole, size, corner
     if (picture.height, picture.width) == whole:
@@ -57,7 +57,7 @@ def _torch(
 
     Return None where the cropped length stays the same: torch would skip the resize, whatever the scale.
     """
-    import torch  # a server that only predicts does without
+    import torch  # a server that only predicts does not need it
     import torch.nn.functional as F
 
     lengths, factors = [], []
@@ -68,7 +68,7 @@ def _torch(
         if length != total and math.floor(lengths[-1] * factors[-1]) == lengths[-1]:
             return None
     tall, wide = lengths
-    # Pillow keeps four bytes a pixel: to hand out three of them would be slower, and so would torch
+    # Pillow keeps four bytes per pixel; with three, both the copy and torch would be slower
     samples = np.frombuffer(picture.tobytes("raw", "RGBX"), dtype=np.uint8)
     kept = rearrange(samples, "(b h w c) -> b h w c", b=1, h=picture.height, c=4)[:, :tall, :wide].copy()
     image = rearrange(torch.from_numpy(kept), "b h w c -> b c h w")

@@ -9,15 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from saccade.data.class_names import Classes
-from saccade.data.image.formats import read, recognise, shown
+from saccade.data.image.formats import read, recognise
 from saccade.data.pictures import Files, Packing, Pictures
-from saccade.data.readers.listing import SPLITS, TRAIN, WORDS, Listing, collect, plural, some
+from saccade.data.readers.listing import SPLITS, TRAIN, WORDS, Listing, collect
 from saccade.data.splits import Splits
 from saccade.errors import DataError, check_handles
+from saccade.wording import count, show_name, some
 
 ENDINGS = frozenset(
     b"jpg jpeg jpe jfif mpo png apng webp gif bmp dib tif tiff ppm pgm pbm pnm "
-    # images that are not read: each is listed, so that it is named with the reason and not passed over
+    # unsupported images, listed so that each is reported with the reason instead of skipped silently
     b"heic heif avif jxl jp2 j2k svg eps psd ico cr2 nef arw dng raw".split()
 )
 OTHERS = frozenset(b"txt xml json jsonl csv tsv md yaml yml html htm py log db ini npy npz tar zip".split())
@@ -91,7 +92,7 @@ class _Tree:
     def __init__(self, root: bytes) -> None:
         self.root = root
         self.names, self.labels, self.splits = Packing(), array("i"), array("b")
-        self.classes = Classes(shown(os.fsdecode(root)))
+        self.classes = Classes(show_name(os.fsdecode(root)))
         self.warnings: list[str] = []
         self.others: list[str] = []
         self.empty: list[str] = []
@@ -104,21 +105,20 @@ class _Tree:
             before = len(self.names)
             for prefix, pictures in self._walk(place + folder + b"/"):
                 self.names.extend(prefix, pictures)
-            count = len(self.names) - before
-            if count:
+            if new := len(self.names) - before:
                 label = self.classes.number(folder)
-                self.labels.extend([label] * count)
-                self.splits.extend([split] * count)
+                self.labels.extend([label] * new)
+                self.splits.extend([split] * new)
             else:
                 self.empty.append(os.fsdecode(place + folder))
         if top.pictures and len(self.names):
             strays = [os.fsdecode(place + name) for name in top.pictures]
             self.warnings.append(
-                f"{plural(len(strays), 'image')} outside of the class folders left out: {some(strays)}"
+                f"{count(len(strays), 'image')} outside the class folders left out: {some(strays)}"
             )
 
     def _walk(self, start: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Yield every folder below, with its images; a folder that links lead to twice is taken once."""
+        """Yield every folder below, with its images; a folder that two links lead to is taken once."""
         seen: set[tuple[int, int]] = set()
         waiting = [start]
         while waiting:
@@ -128,14 +128,14 @@ class _Tree:
                 found = os.stat(path)
                 if (found.st_dev, found.st_ino) in seen:
                     self._warn(
-                        f"{shown(os.fsdecode(place))} is a link to a folder of the same class; skipped"
+                        f"{show_name(os.fsdecode(place))} is a link to a folder of the same class; skipped"
                     )
                     continue
                 seen.add((found.st_dev, found.st_ino))
                 folder = look(path)
             except OSError as error:
                 check_handles(error)
-                self._warn(f"{shown(os.fsdecode(place))} cannot be listed: {error.strerror}; skipped")
+                self._warn(f"{show_name(os.fsdecode(place))} cannot be listed: {error.strerror}; skipped")
                 continue
             self._note(place, folder)
             waiting += [place + name + b"/" for name in reversed(folder.folders)]
@@ -154,13 +154,13 @@ class _Tree:
     def listing(self) -> Listing:
         if self.empty:
             self.warnings.append(
-                f"{plural(len(self.empty), 'class folder')} without an image left out: {some(self.empty)}"
+                f"{count(len(self.empty), 'class folder')} without an image left out: {some(self.empty)}"
             )
         if self.others:
-            self.warnings.append(f"{plural(len(self.others), 'other file')} left out: {some(self.others)}")
+            self.warnings.append(f"{count(len(self.others), 'other file')} left out: {some(self.others)}")
         self.warnings += self.classes.warnings()
         return Listing(
-            source=shown(os.fsdecode(self.root)),
+            source=show_name(os.fsdecode(self.root)),
             kind="class folders",
             store=Files(os.fsdecode(self.root), self.names.packed()),
             labels=np.array(self.labels, np.int32),
@@ -177,21 +177,21 @@ def open_folders(root: str | Path, *, least: int = 2) -> Splits[Pictures]:
         top = look(where)
     except OSError as error:
         check_handles(error)
-        raise DataError(f"{shown(root)} cannot be listed: {error.strerror}; expected a folder") from error
+        raise DataError(f"{show_name(root)} cannot be listed: {error.strerror}; expected a folder") from error
     tree = _Tree(where)
-    parts = _parts(shown(root), where, top)
+    parts = _parts(show_name(root), where, top)
     for split, folder in parts.items():
         tree.add(folder + b"/", split)
     if parts:
         rest = [os.fsdecode(name) for name in top.folders if name not in parts.values()]
         if rest:
-            tree.warnings.append(f"{plural(len(rest), 'folder')} next to train left out: {some(rest)}")
+            tree.warnings.append(f"{count(len(rest), 'folder')} next to train left out: {some(rest)}")
     else:
         tree.add(b"", TRAIN)
     if not len(tree.names):
-        raise DataError(_nothing(shown(root), where, top, parts.values()))
+        raise DataError(_nothing(show_name(root), where, top, parts.values()))
     if len(tree.classes) == 1 and least > 1 and not parts:
-        _check_depth(shown(root), where, top)
+        _check_depth(show_name(root), where, top)
     return collect(tree.listing(), numbers=False, least=least)
 
 
@@ -204,8 +204,9 @@ def _parts(root: str, where: bytes, top: Folder) -> dict[int, bytes]:
             continue
         if split in found:
             raise DataError(
-                f"{root} has both {shown(os.fsdecode(found[split]))} and {shown(os.fsdecode(folder))}, which "
-                f"mean the same; expected one folder for {WORDS[split]}; rename or merge one of them"
+                f"{root} has both {show_name(os.fsdecode(found[split]))} and "
+                f"{show_name(os.fsdecode(folder))}, which mean the same; expected one folder for "
+                f"{WORDS[split]}; rename or merge one of them"
             )
         found[split] = folder
     if TRAIN not in found:
@@ -226,13 +227,13 @@ def _nothing(root: str, where: bytes, top: Folder, parts: Iterable[bytes]) -> st
             names = some([place + os.fsdecode(name) for name in folder.pictures])
             inside = f"{root}/{place[:-1]}" if place else root
             return (
-                f"{plural(len(folder.pictures), 'image')} directly in {inside} ({names}); expected one "
-                "folder for each class; move them into such, or write a manifest with path,label"
+                f"{count(len(folder.pictures), 'image')} directly in {inside} ({names}); expected one "
+                "folder per class; move them into class folders, or write a manifest with path,label"
             )
     if not top.folders and not top.others:
         return f"{root} is empty; expected a folder for each class with images in it"
     return (
-        f"{root} holds {plural(len(top.folders), 'folder')} and not one image; expected a folder for each "
+        f"{root} holds {count(len(top.folders), 'folder')} but no image; expected a folder for each "
         "class with JPEG, PNG, WebP, BMP, GIF, TIFF or PPM files in it; check the path"
     )
 
@@ -242,8 +243,8 @@ def _check_depth(root: str, where: bytes, top: Folder) -> None:
     [only] = [name for name in top.folders if any(look(where + b"/" + name)[:2])][:1] or [b""]
     below = look(where + b"/" + only) if only else top
     if only and len(below.folders) > 1 and not below.pictures:
-        inside = shown(os.path.join(root, os.fsdecode(only)))
+        inside = show_name(os.path.join(root, os.fsdecode(only)))
         raise DataError(
-            f"{root} has only one class, {shown(os.fsdecode(only))}, with {len(below.folders):,} folders in "
-            f"it; expected two or more classes; did you mean {inside}?"
+            f"{root} has only one class, {show_name(os.fsdecode(only))}, with {len(below.folders):,} folders "
+            f"in it; expected two or more classes; did you mean {inside}?"
         )

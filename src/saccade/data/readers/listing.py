@@ -5,19 +5,22 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int8, Int32, Int64
 
 from saccade.data.class_names import check_list, class_name, quote
-from saccade.data.image.formats import brief, shown
 from saccade.data.pictures import Pictures, Store
 from saccade.data.splits import Splits
-from saccade.errors import DataError, check_handles
+from saccade.errors import DataError, check_handles, did_you_mean
+from saccade.wording import count, show_name, some
 
 TRAIN, VAL, TEST = 0, 1, 2
+HUB = "hf:"
+"""What the name of a dataset on the hub starts with."""
+RANGE = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}", re.ASCII)
+"""A range of shards, as in train-{000..127}.tar."""
 SPLITS = {
     **dict.fromkeys(("train", "training"), TRAIN),
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), VAL),
@@ -26,7 +29,6 @@ SPLITS = {
 WORDS = ("train", "val", "test")
 LISTS = ("classes.txt", "labels.txt")
 NUMBER = re.compile(r"(0|[1-9]\d{0,8})(?:\.0)?", re.ASCII)  # a table with gaps turns 3 into 3.0
-NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -41,23 +43,11 @@ class Listing:
     names: list[str]
     """The class of each label, in any order."""
     splits: Int8[np.ndarray, "n"]
-    """TRAIN, VAL, TEST, or -1 for what is left out."""
+    """TRAIN, VAL, TEST, or -1 for images that are left out."""
     groups: Int64[np.ndarray, "n"] | None = None
     classes: tuple[str, ...] = ()
     """The list of classes if the source has one: labels are then indices into it, and `names` is unused."""
     warnings: tuple[str, ...] = ()
-
-
-def some(names: Sequence[str]) -> str:
-    """Name a few of many."""
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    whole = ", ".join(brief(name, 400) for name in names[:NAMED])
-    return (whole if len(whole) <= 400 else ", ".join(brief(name, 70) for name in names[:NAMED])) + more
-
-
-def plural(count: int, noun: str) -> str:
-    """Return "1 image", "2,000 images", "3 classes"."""
-    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def split_of(file: str) -> int | None:
@@ -92,14 +82,16 @@ def beside(source: str, folder: Path, words: Sequence[str]) -> tuple[tuple[str, 
         lines = [line.strip() for line in file.read_text("utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         check_handles(error)
-        raise DataError(f"{shown(file)} cannot be read ({error}); expected a class name a line") from error
+        raise DataError(
+            f"{show_name(file)} cannot be read ({error}); expected one class name per line"
+        ) from error
     classes = tuple(class_name(line) for line in lines if line)
     if numbers.max() >= len(classes):
         raise DataError(
-            f"{source} has the class {numbers.max()}, but {shown(file)} names {len(classes)} classes, "
+            f"{source} has the class {numbers.max()}, but {show_name(file)} names {len(classes)} classes, "
             "counted from 0; complete the list or remove it"
         )
-    check_list(classes, shown(file))
+    check_list(classes, show_name(file))
     return classes, numbers
 
 
@@ -111,7 +103,7 @@ def collect(listing: Listing, *, numbers: bool = True, least: int = 2) -> Splits
         least: The fewest classes that make sense; 1 to look at the images of a single one.
     """
     if not (listing.splits >= 0).any():
-        raise DataError(f"{listing.source} holds no images; expected some of at least two classes")
+        raise DataError(f"{listing.source} has no images; expected images of at least two classes")
     classes, place = _ordered(listing, numbers)
     labels = place[listing.labels]
     counts = np.stack([np.bincount(labels[listing.splits == s], minlength=len(classes)) for s in range(3)])
@@ -122,7 +114,7 @@ def collect(listing: Listing, *, numbers: bool = True, least: int = 2) -> Splits
     if np.count_nonzero(counts.sum(0)) < least:
         [only] = np.flatnonzero(counts.sum(0))
         raise DataError(
-            f"{listing.source} has only one class, {brief(classes[only], 80)}; expected two or more; "
+            f"{listing.source} has only one class, {show_name(classes[only], 80)}; expected two or more; "
             "add images of another, or give the folder that holds all classes"
         )
     return divide(listing, labels, classes, (*_odd_names(classes), *_missing(classes, counts)))
@@ -164,11 +156,10 @@ def _check_agreement(source: str, classes: list[str], counts: np.ndarray) -> Non
         if len(strays):
             name = classes[strays[0]]
             known = [classes[i] for i in np.flatnonzero(counts[TRAIN])]
-            near = get_close_matches(name, known, n=1)
             others = f" (and {len(strays) - 1:,} more such classes)" if len(strays) > 1 else ""
-            hint = f"did you mean {quote(near[0])}?" if near else "add images of it to train, or leave it out"
+            hint = did_you_mean(name, known, "; add images of it to train, or leave it out", show=quote)
             raise DataError(
-                f"class {quote(name)} of {source} is only in {WORDS[split]}, never in train{others}; {hint}"
+                f"class {quote(name)} of {source} is only in {WORDS[split]}, never in train{others}{hint}"
             )
 
 
@@ -191,7 +182,7 @@ def _missing(classes: list[str], counts: np.ndarray) -> list[str]:
         if len(absent) and counts[split].any():
             where = "" if split == TRAIN else f" in {WORDS[split]}"
             names = some([classes[i] for i in absent])
-            warnings.append(f"{plural(len(absent), 'class')} without an image{where}: {names}")
+            warnings.append(f"{count(len(absent), 'class')} without an image{where}: {names}")
     return warnings
 
 
@@ -203,21 +194,21 @@ def _in_two_splits(groups: np.ndarray, rows: list[np.ndarray]) -> list[str]:
     }
     if not shared:
         return []
-    return [f"{plural(len(shared), 'group')} of images in more than one split; the scores will be too good"]
+    return [f"{count(len(shared), 'group')} of images in more than one split; the scores will be too high"]
 
 
 def _summary(kind: str, classes: int, counts: Sequence[int]) -> str:
     parts = [f"{word} {count:,}" for word, count in zip(WORDS, counts, strict=True) if count]
     split = f" ({', '.join(parts)})" if len(parts) > 1 else ""
-    of = f" of {plural(classes, 'class')}" if classes else ""
-    return f"{kind}: {plural(sum(counts), 'image')}{of}{split}"
+    of = f" of {count(classes, 'class')}" if classes else ""
+    return f"{kind}: {count(sum(counts), 'image')}{of}{split}"
 
 
 def nearest(path: str) -> str:
-    """Return a hint at a neighbour whose name is almost the one that was given."""
+    """Return a hint at a neighbour with almost the given name."""
     folder, name = os.path.split(os.path.abspath(path))
     try:
-        near = get_close_matches(name, os.listdir(folder), n=1)
+        beside = os.listdir(folder)
     except OSError:
-        near = []
-    return f"did you mean {shown(near[0])}?" if near else "check the path"
+        beside = []
+    return did_you_mean(name, beside, "check the path", show=show_name, lead="")

@@ -15,22 +15,11 @@ from typing import Any
 import numpy as np
 
 from saccade.data.class_names import Classes, class_name, quote
-from saccade.data.image.formats import brief, shown
 from saccade.data.pictures import Files, Packing, Pictures, array_of
-from saccade.data.readers.listing import (  # fmt: skip
-    SPLITS,
-    TRAIN,
-    WORDS,
-    Listing,
-    beside,
-    collect,
-    divide,
-    numbers_of,
-    plural,
-    some,
-)
+from saccade.data.readers.listing import SPLITS, TRAIN, WORDS, Listing, beside, collect, divide, numbers_of
 from saccade.data.splits import Splits
 from saccade.errors import DataError, check_handles
+from saccade.wording import count, show_name, some
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")
 PATHS = ("path", "file_name", "filename", "file", "image", "filepath", "image_path")
@@ -80,8 +69,8 @@ class _Manifest:
         self.grouped = False
 
     def add(self, path: Path, split: int) -> None:
-        """Read one file; a split column in it counts more than the file's own."""
-        where = shown(path)
+        """Read one file; its split column overrides the split of the file."""
+        where = show_name(path)
         prefix = os.path.relpath(path.parent, self.folder)
         for line, row, column in _rows(path, self.find):
             at = f"line {line} of {where}"
@@ -122,7 +111,9 @@ class _Manifest:
     def _name(self, label: int, name: str, at: str) -> None:
         if name and self.words.setdefault(label, name) != name:
             word, before = list(self.known.names)[label][:80], quote(self.words[label])
-            raise DataError(f"{at} calls the class {word} {quote(name)}; expected {before}, as further up")
+            raise DataError(
+                f"{at} calls the class {word} {quote(name)}; expected {before}, as in an earlier line"
+            )
 
     def listing(self) -> Listing:
         source = self.source
@@ -132,12 +123,13 @@ class _Manifest:
         lost = [row for row in range(len(files)) if files.size(row) < 0]
         if lost and len(lost) == len(files):
             raise DataError(
-                f"not one of the {plural(len(lost), 'file')} of {source} is there (the first would be "
-                f"{brief(files.path(0))}); expected paths relative to the manifest; correct them or move it"
+                f"none of the {count(len(lost), 'file')} in {source} exists (the first would be "
+                f"{show_name(files.path(0), 200)}); expected paths relative to the manifest; "
+                "correct them or move it"
             )
         if lost:
             gone = some([os.fsdecode(files.name(row)) for row in lost])
-            warnings.append(f"{plural(len(lost), 'file')} of {source} not there: {gone}")
+            warnings.append(f"{count(len(lost), 'file')} of {source} missing: {gone}")
         classes, places = self._classes(source)
         return Listing(
             source=source,
@@ -164,7 +156,7 @@ class _Manifest:
             words, row, other = list(self.known.names), int(clash[0]), int(original[clash[0]])
             one, two = quote(words[labels[other]]), quote(words[labels[row]])
             raise DataError(
-                f"{source} names {brief(os.fsdecode(files.name(row)))} twice, as {one} "
+                f"{source} lists {show_name(os.fsdecode(files.name(row)), 200)} twice, as {one} "
                 f"(line {self.lines[other]}) and as {two} (line {self.lines[row]}); "
                 "expected one label; remove one of the lines"
             )
@@ -173,11 +165,13 @@ class _Manifest:
         if len(leaks):
             row = int(leaks[0])
             both = f"{WORDS[splits[original[row]]]} and {WORDS[splits[row]]}"
-            name = brief(os.fsdecode(files.name(row)))
-            warnings.append(f"{plural(len(leaks), 'file')} of {source} in two splits: {name} in {both}")
+            name = show_name(os.fsdecode(files.name(row)), 200)
+            warnings.append(f"{count(len(leaks), 'file')} of {source} in two splits: {name} in {both}")
         again = (original != np.arange(len(labels))) & (splits == splits[original])
         if again.any():
-            warnings.append(f"{plural(int(again.sum()), 'line')} of {source} left out: the same file again")
+            warnings.append(
+                f"{count(int(again.sum()), 'line')} of {source} left out: same file as an earlier line"
+            )
             splits[again] = -1
         return warnings
 
@@ -196,7 +190,7 @@ class _Manifest:
 
 
 def _number(group: str) -> int:
-    """Return a number that depends on the group alone, so that a split by groups outlives new lines."""
+    """Return a number that depends on the group alone, so that new lines do not change a split by groups."""
     digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
@@ -214,11 +208,11 @@ def _rows(path: Path, find: FindColumn) -> Iterator[Row]:
     """Return the rows of a manifest, with the names of the columns in lower case."""
     try:
         if path.exists() and not path.is_file():  # reading a pipe would never end
-            raise DataError(f"{shown(path)} is not a regular file; expected a manifest")
+            raise DataError(f"{show_name(path)} is not a regular file; expected a manifest")
         data = path.read_bytes()
     except OSError as error:
         check_handles(error)
-        raise DataError(f"{shown(path)} cannot be read: {error.strerror}; expected a manifest") from error
+        raise DataError(f"{show_name(path)} cannot be read: {error.strerror}; expected a manifest") from error
     try:
         if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # what a spreadsheet calls Unicode text
             text = data.decode("utf-16")
@@ -226,7 +220,7 @@ def _rows(path: Path, find: FindColumn) -> Iterator[Row]:
             text = data.decode("utf-8-sig", "surrogateescape")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{shown(path)} is not a text file; expected a manifest in UTF-8; save it again"
+            f"{show_name(path)} is not a text file; expected a manifest in UTF-8; save it again"
         ) from error
     stream = io.StringIO(text, newline="")
     read = _objects if path.suffix.lower() in ENDINGS[2:] else _cells
@@ -234,7 +228,7 @@ def _rows(path: Path, find: FindColumn) -> Iterator[Row]:
 
 
 def _cells(path: Path, stream: io.StringIO, find: FindColumn) -> Iterator[Row]:
-    where, head = shown(path), stream.readline()
+    where, head = show_name(path), stream.readline()
     stream.seek(0)
     reader = csv.reader(stream, delimiter=max("\t,;", key=head.count), strict=True)
     try:
@@ -245,7 +239,7 @@ def _cells(path: Path, stream: io.StringIO, find: FindColumn) -> Iterator[Row]:
                 continue
             if len(row) != len(header):
                 raise DataError(
-                    f"line {reader.line_num} of {where} has {plural(len(row), 'column')}; expected "
+                    f"line {reader.line_num} of {where} has {count(len(row), 'column')}; expected "
                     f"{len(header)}, as in the first line; put text with commas in it into double quotes"
                 )
             yield reader.line_num, dict(zip(header, row, strict=True)), column
@@ -254,7 +248,7 @@ def _cells(path: Path, stream: io.StringIO, find: FindColumn) -> Iterator[Row]:
 
 
 def _objects(path: Path, stream: io.StringIO, find: FindColumn) -> Iterator[Row]:
-    where = shown(path)
+    where = show_name(path)
     for number, line in enumerate(stream, 1):
         if not line.strip():
             continue
@@ -318,14 +312,14 @@ def open_manifest(source: str | Path, *, least: int = 2) -> Splits[Pictures]:
     files = find(path) if path.is_dir() else {path: TRAIN}
     if not files:
         raise DataError(
-            f"{shown(path)} holds no manifest; expected metadata.csv, metadata.jsonl or train.csv"
+            f"{show_name(path)} has no manifest; expected metadata.csv, metadata.jsonl or train.csv"
         )
     folder = path if path.is_dir() else path.parent
-    manifest = _Manifest(folder, shown(path), Classes(shown(path)), _label_column)
+    manifest = _Manifest(folder, show_name(path), Classes(show_name(path)), _label_column)
     for file, split in files.items():
         manifest.add(file, split)
     if not len(manifest.names):
-        raise DataError(f"{shown(path)} names no image at all; {EXPECTED} and a line for each image")
+        raise DataError(f"{show_name(path)} lists no images; {EXPECTED} and a line for each image")
     return collect(manifest.listing(), least=least)
 
 
@@ -337,11 +331,11 @@ def read_table(path: str | Path, target: Callable[[str], Any] = float) -> Splits
     """
     path = Path(path)
     values = _Values(target)
-    table = _Manifest(path.parent, shown(path), values, _target_column)
+    table = _Manifest(path.parent, show_name(path), values, _target_column)
     table.add(path, TRAIN)
     if not len(table.names):
-        raise DataError(f"{shown(path)} names no image at all; expected a line for each image")
+        raise DataError(f"{show_name(path)} lists no images; expected a line for each image")
     listing = table.listing()
     if not (listing.splits == TRAIN).any():
-        raise DataError(f"{shown(path)} has no images to train on; expected some in the split train")
+        raise DataError(f"{show_name(path)} has no images to train on; expected some in the split train")
     return divide(replace(listing, kind="table"), array_of(values.values)[listing.labels])

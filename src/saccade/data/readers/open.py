@@ -4,20 +4,14 @@ import glob
 import os
 from pathlib import Path
 
-from saccade.data.image.formats import brief, shown
 from saccade.data.pictures import Pictures
-from saccade.data.readers import folders, hub, manifest, parquet, shards
-from saccade.data.readers.listing import SPLITS, nearest
+from saccade.data.readers import folders, manifest
+from saccade.data.readers.listing import HUB, RANGE, SPLITS, nearest
 from saccade.data.splits import Splits
 from saccade.errors import DataError, UsageError, check_handles, check_word
+from saccade.wording import show_name
 
-OPENERS = {
-    "folders": folders.open_folders,
-    "manifest": manifest.open_manifest,
-    "shards": shards.open_shards,
-    "parquet": parquet.open_parquet,
-}
-KINDS = ("auto", *OPENERS)
+KINDS = ("auto", "folders", "manifest", "shards", "parquet")
 EXPECTED = "expected a folder of class folders, a manifest (.csv, .tsv, .jsonl), .tar shards or .parquet"
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar", ".gz")
 
@@ -31,15 +25,28 @@ def open_images(source: str | Path, kind: str = "auto", *, least: int = 2) -> Sp
     """
     check_word("the format", kind, KINDS)
     text = os.fspath(source)
-    if text.startswith(hub.PREFIX):
+    if text.startswith(HUB):
         if kind not in ("auto", "parquet"):
             raise UsageError(
-                f"{shown(text)} is a dataset on the hub, where only Parquet is read, not {kind}; "
+                f"{show_name(text)} is a dataset on the hub, where only Parquet is read, not {kind}; "
                 "leave out --format"
             )
-        return hub.open_hub(text, least=least)
+        from saccade.data.readers.hub import open_hub
+
+        return open_hub(text, least=least)
     _check_path(text)
-    return OPENERS[detect(source) if kind == "auto" else kind](source, least=least)
+    kind = detect(source) if kind == "auto" else kind
+    if kind == "folders":
+        return folders.open_folders(source, least=least)
+    if kind == "manifest":
+        return manifest.open_manifest(source, least=least)
+    if kind == "shards":
+        from saccade.data.readers.shards import open_shards
+
+        return open_shards(source, least=least)
+    from saccade.data.readers.parquet import open_parquet
+
+    return open_parquet(source, least=least)
 
 
 def _check_path(text: str) -> None:
@@ -51,17 +58,19 @@ def _check_path(text: str) -> None:
     except (OSError, ValueError) as error:
         check_handles(error)
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{brief(text)} cannot be opened: {reason}; {EXPECTED}; check the path") from error
+        raise DataError(
+            f"{show_name(text, 200)} cannot be opened: {reason}; {EXPECTED}; check the path"
+        ) from error
 
 
 def detect(source: str | Path) -> str:
     """Return the kind of a source by its name and, for a folder, by its content."""
     text = os.fspath(source)
-    path, name = Path(text), brief(text)
+    path, name = Path(text), show_name(text, 200)
     if path.is_dir():
         return _detect_folder(path)
     ending = path.suffix.lower()
-    if not path.exists() and (shards.RANGE.search(text) or glob.has_magic(text)):
+    if not path.exists() and (RANGE.search(text) or glob.has_magic(text)):
         return "parquet" if ending == ".parquet" else "shards"
     if not os.path.lexists(text):
         web = text.startswith(("http://", "https://"))
@@ -88,10 +97,10 @@ def _detect_folder(path: Path) -> str:
             names = {entry.name for entry in entries if not entry.name.startswith(".")}
     except OSError as error:
         check_handles(error)
-        raise DataError(f"{shown(path)} cannot be listed: {error.strerror}; {EXPECTED}") from error
+        raise DataError(f"{show_name(path)} cannot be listed: {error.strerror}; {EXPECTED}") from error
     if names & {"dataset_dict.json", "dataset_info.json"} and names & {"state.json", "dataset_dict.json"}:
         raise DataError(
-            f"{shown(path)} was written by save_to_disk of Hugging Face's datasets; {EXPECTED}; "
+            f"{show_name(path)} was written by save_to_disk of Hugging Face's datasets; {EXPECTED}; "
             "write it with to_parquet instead"
         )
     for kind, ending in (("shards", ".tar"), ("parquet", ".parquet")):

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from saccade.data.class_names import Classes, name_labels, quote
-from saccade.data.image.formats import BYTES, brief, shown
+from saccade.data.image.formats import BYTES
 from saccade.data.pictures import Pictures
-from saccade.data.readers.listing import Listing, beside, collect, numbers_of, plural, splits_of
+from saccade.data.readers.listing import Listing, beside, collect, numbers_of, splits_of
 from saccade.data.readers.shards import find
 from saccade.data.splits import Splits
 from saccade.errors import DataError, ResourceError, SaccadeError, UsageError, check_handles
 from saccade.files.digest import sample_digest
+from saccade.wording import count, show_name
 
 IMAGES = ("image", "img", "picture", "jpg", "png")
 LABELS = ("label", "labels", "class", "target", "category", "fine_label")
@@ -39,22 +40,22 @@ def _pyarrow() -> ModuleType:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _readable_errors(path: str) -> Iterator[None]:
     """Turn whatever pyarrow raises into a sentence."""
     try:
         yield
     except SaccadeError:
         raise
     except MemoryError as error:
-        raise ResourceError(f"not enough memory to read {shown(path)}; free some") from error
+        raise ResourceError(f"not enough memory to read {show_name(path)}; free some") from error
     except OSError as error:
         check_handles(error)
-        reason = error.strerror or brief(" ".join(str(error).split()))
-        raise DataError(f"{shown(path)} cannot be read: {reason}; expected a Parquet file") from error
+        reason = error.strerror or show_name(" ".join(str(error).split()), 200)
+        raise DataError(f"{show_name(path)} cannot be read: {reason}; expected a Parquet file") from error
     except Exception as error:  # a parser of untrusted bytes may raise anything: it all means the same
-        reason = brief(" ".join(str(error).split()))
+        reason = show_name(" ".join(str(error).split()), 200)
         raise DataError(
-            f"{shown(path)} is damaged ({reason}); expected a Parquet file; copy it again"
+            f"{show_name(path)} is damaged ({reason}); expected a Parquet file; copy it again"
         ) from error
 
 
@@ -88,16 +89,14 @@ class Parquet:
         file, place = self._place(row)
         path = self.paths[file]
         group = int(np.searchsorted(self.groups[file], place, side="right")) - 1
-        with _told(path):
+        with _readable_errors(path):
             found = self._group(file, group)[place - int(self.groups[file][group])].as_py()
-        what = f"row {place} of {shown(path)}"
+        what = f"row {place} of {show_name(path)}"
         data = found.get("bytes") if isinstance(found, dict) else found
         if data is None:
-            raise DataError(
-                f"{what} holds no bytes of an image; expected the encoded file; leave the row out"
-            )
+            raise DataError(f"{what} has no image data; expected the encoded file; leave the row out")
         if len(data) > BYTES:
-            raise DataError(f"{what} has {len(data) / 1e6:,.0f} MB; at most {BYTES / 1e6:,.0f} MB are read")
+            raise DataError(f"{what} is {len(data) / 1e6:,.0f} MB; at most {BYTES / 1e6:,.0f} MB are read")
         return data
 
     def _group(self, file: int, group: int) -> Any:
@@ -130,11 +129,11 @@ class Parquet:
 
 def open_parquet(source: str | Path, *, least: int = 2) -> Splits[Pictures]:
     """Read the labels of Parquet files into a collection: one file, a folder of them, a glob or a pattern."""
-    parquet, paths, where = _pyarrow(), find(source, ".parquet"), shown(source)
+    parquet, paths, where = _pyarrow(), find(source, ".parquet"), show_name(source)
     labels, splits, known = array("i"), array("b"), Classes(where)
     rows, groups, columns, given, missing = [], [], set(), set(), 0
     for path, split in zip(paths, splits_of(paths), strict=True):
-        with _told(path):
+        with _readable_errors(path):
             file = parquet.ParquetFile(path)
             image, label = _columns(path, file.schema_arrow)
             counts = _rows(path, file.metadata)
@@ -147,7 +146,7 @@ def open_parquet(source: str | Path, *, least: int = 2) -> Splits[Pictures]:
                     splits.append(split if text else -1)
             if len(labels) - before != sum(counts):
                 raise DataError(
-                    f"{shown(path)} is damaged: it declares {sum(counts):,} rows and has "
+                    f"{show_name(path)} is damaged: it declares {sum(counts):,} rows and has "
                     f"{len(labels) - before:,} labels; copy it again"
                 )
             columns.add(image)
@@ -159,14 +158,14 @@ def open_parquet(source: str | Path, *, least: int = 2) -> Splits[Pictures]:
             f"the files of {where} differ in their columns or class names; expected the same in all"
         )
     if not known:
-        raise DataError(f"{where} holds no row with a label; expected numbers or words in the label's column")
-    warnings = [f"{plural(missing, 'row')} of {where} without a label left out"] if missing else []
+        raise DataError(f"{where} has no row with a label; expected numbers or words in the label column")
+    warnings = [f"{count(missing, 'row')} of {where} without a label left out"] if missing else []
     classes, places = _in_words(where, given.pop(), list(known.names), Path(paths[0]).parent)
     numbers = np.array(labels, np.int32)
     return collect(
         Listing(
             source=where,
-            kind=f"Parquet, {plural(len(paths), 'file')}",
+            kind=f"Parquet, {count(len(paths), 'file')}",
             store=Parquet(paths, columns.pop(), np.array(rows, np.int64), groups),
             labels=numbers if places is None else places[numbers],
             names=list(known.names),
@@ -186,13 +185,14 @@ def _rows(path: str, metadata: Any) -> list[int]:
         counts.append(group.num_rows)
         if not 0 <= sum(counts) <= total:  # an image has at least one byte
             raise DataError(
-                f"{shown(path)} claims {sum(counts):,} rows in {total:,} bytes; expected whole images; "
+                f"{show_name(path)} claims {sum(counts):,} rows in {total:,} bytes; expected whole images; "
                 "write it again"
             )
         size = group.total_byte_size  # not per column: a damaged one makes pyarrow kill the process
         if size > FACTOR * total + UNPACKED:
             raise DataError(
-                f"{shown(path)} unpacks {total:,} bytes to {size:,}, far more than images do; leave it out"
+                f"{show_name(path)} expands {total:,} bytes to {size:,}, far more than images do; "
+                "leave it out"
             )
     return counts
 
@@ -211,14 +211,14 @@ def _columns(path: str, schema: Any) -> tuple[str, str]:
     label = next((types[word][0] for word in LABELS if word in types), None)
     if label is not None and schema.field(label).type.num_fields:
         raise DataError(
-            f"{shown(path)} has the column {quote(label)} of {brief(schema.field(label).type, 90)}; expected "
-            "one number or word per row; write the label into a plain column"
+            f"{show_name(path)} has the column {quote(label)} of {show_name(schema.field(label).type, 90)}; "
+            "expected one number or word per row; write the label into a plain column"
         )
     if found is None or label is None:
-        there = ", ".join(f"{shown(name)} ({kind})" for name, kind in types.values())
+        there = ", ".join(f"{show_name(name)} ({kind})" for name, kind in types.values())
         raise DataError(
-            f"{shown(path)} has the columns {brief(there, 300)}; expected image (encoded bytes, or a struct "
-            "with them) and label; rename them"
+            f"{show_name(path)} has the columns {show_name(there, 300)}; expected image (encoded bytes, or a "
+            "struct with them) and label; rename them"
         )
     return found, label
 

@@ -3,7 +3,6 @@
 import glob
 import json
 import os
-import re
 from array import array
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -12,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from saccade.data.class_names import Classes
-from saccade.data.image.formats import BYTES, brief, shown
+from saccade.data.image.formats import BYTES
 from saccade.data.pictures import Packed, Packing, Pictures
-from saccade.data.readers.listing import Listing, beside, collect, plural, some, splits_of
+from saccade.data.readers.listing import RANGE, Listing, beside, collect, splits_of
 from saccade.data.readers.tar import TarMember, members
 from saccade.data.splits import Splits
 from saccade.errors import DataError, check_handles
 from saccade.files.digest import sample_digest
+from saccade.wording import count, show_name, some
 
 PICTURES = frozenset(
     b"jpg jpeg jpe jfif mpo png apng webp gif bmp dib tif tiff ppm pgm pbm pnm heic avif jxl jp2".split()
@@ -26,7 +26,6 @@ PICTURES = frozenset(
 LABELS = (b"cls", b"json", b"txt")
 KEYS = ("label", "cls", "class", "target", "category")
 TEXT = 1_000_000
-RANGE = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}", re.ASCII)
 MOST = 100_000
 
 
@@ -48,9 +47,9 @@ class Shards:
     def read(self, row: int) -> bytes:
         path = self.paths[self.shard[row]]
         size = int(self.length[row])
-        what = f"{shown(os.fsdecode(self.names[row]))} in {shown(path)}"
+        what = f"{show_name(os.fsdecode(self.names[row]))} in {show_name(path)}"
         if size > BYTES:
-            raise DataError(f"{what} has {size / 1e6:,.0f} MB; at most {BYTES / 1e6:,.0f} MB are read")
+            raise DataError(f"{what} is {size / 1e6:,.0f} MB; at most {BYTES / 1e6:,.0f} MB are read")
         try:  # opened each time: five microseconds, and nothing that a fork or a thread could share
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -59,9 +58,9 @@ class Shards:
                 os.close(descriptor)
         except OSError as error:
             check_handles(error)
-            raise DataError(f"{what} cannot be read: {error.strerror}; bring the shard back") from error
+            raise DataError(f"{what} cannot be read: {error.strerror}; restore the shard") from error
         if len(data) != size:
-            raise DataError(f"{what} is cut short: the shard became smaller; bring it back as it was")
+            raise DataError(f"{what} is cut short: the shard has shrunk; restore it")
         return data
 
     def size(self, row: int) -> int:
@@ -78,10 +77,12 @@ def expand(pattern: str) -> list[str]:
         return [pattern]
     low, high, width = int(match[1]), int(match[2]), len(match[1])
     if low > high:
-        raise DataError(f"{shown(pattern)} counts from {low} to {high}; expected a range that goes up")
+        raise DataError(f"{show_name(pattern)} counts from {low} to {high}; expected a range that goes up")
     tails = expand(pattern[match.end() :])
     if (high + 1 - low) * len(tails) > MOST:
-        raise DataError(f"{brief(pattern)} stands for more than {MOST:,} shards; give a folder or a glob")
+        raise DataError(
+            f"{show_name(pattern, 200)} stands for more than {MOST:,} shards; give a folder or a glob"
+        )
     heads = (f"{pattern[: match.start()]}{number:0{width}}" for number in range(low, high + 1))
     return [head + tail for head in heads for tail in tails]
 
@@ -100,7 +101,7 @@ def _below(root: str, ending: str) -> Iterator[str]:
 
 
 def find(source: str | Path, ending: str) -> list[str]:
-    """Return the files of a brace pattern, a glob, a folder (and its folders), or the one that is meant."""
+    """Return the files of a brace pattern, a glob, a folder (and its subfolders), or a single file."""
     text = os.fspath(source)
     if os.path.isdir(text):
         found = sorted(_below(text, ending), key=os.fsencode)
@@ -112,10 +113,12 @@ def find(source: str | Path, ending: str) -> list[str]:
         found = sorted(glob.glob(text, recursive=True), key=os.fsencode)
     lost = [path for path in found if not os.path.isfile(path)]
     if lost:
-        raise DataError(f"{plural(len(lost), 'shard')} of {brief(text)} missing: {some(lost)}; restore them")
+        raise DataError(
+            f"{count(len(lost), 'shard')} of {show_name(text, 200)} missing: {some(lost)}; restore them"
+        )
     if not found:
         raise DataError(
-            f"no file matches {brief(text)}; expected shards that end in {ending}; check the pattern"
+            f"no file matches {show_name(text, 200)}; expected shards that end in {ending}; check the pattern"
         )
     return found
 
@@ -134,7 +137,7 @@ class _Reading:
         for member in members(path):
             folder, slash, base = member.name.rpartition(b"/")
             stem, dot, ending = base.partition(b".")
-            if dot and stem:  # hidden files, and macOS's notes among them, have no stem
+            if dot and stem:  # hidden files, such as macOS metadata, have no stem
                 samples.setdefault(folder + slash + stem, {}).setdefault(ending.lower(), member)
         with open(path, "rb") as file:
             for parts in samples.values():
@@ -147,7 +150,7 @@ class _Reading:
                     (found for kind in LABELS if (found := self._label(file.fileno(), parts.get(kind)))), ""
                 )
                 if not label:
-                    self.unlabelled.append(f"{shown(path)}/{shown(os.fsdecode(picture.name))}")
+                    self.unlabelled.append(f"{show_name(path)}/{show_name(os.fsdecode(picture.name))}")
                     continue
                 self.names.append(picture.name)
                 self.shard.append(shard)
@@ -180,23 +183,23 @@ def _last(ending: bytes) -> bytes:
 def open_shards(source: str | Path, *, least: int = 2) -> Splits[Pictures]:
     """Read the headers of WebDataset shards into a collection: a pattern, a glob, a folder or one tar."""
     paths = find(source, ".tar")
-    where, reading = shown(source), _Reading(shown(source))
+    where, reading = show_name(source), _Reading(show_name(source))
     for shard, (path, split) in enumerate(zip(paths, splits_of(paths), strict=True)):
         reading.add(path, shard, split)
     lost = reading.unlabelled
     if not len(reading.names):
         raise DataError(
-            f"{where} holds {plural(len(lost), 'image')} and not one with a label; expected key.jpg with "
+            f"{where} holds {count(len(lost), 'image')} and none with a label; expected key.jpg with "
             'key.cls, key.txt or key.json ({"label": ...}) next to it in the tar'
         )
-    warnings = [f"{plural(len(lost), 'image')} without a label left out: {some(lost)}"] if lost else []
+    warnings = [f"{count(len(lost), 'image')} without a label left out: {some(lost)}"] if lost else []
     labels = np.array(reading.labels, np.int32)
     classes, places = beside(where, Path(paths[0]).parent, list(reading.known.names))
     columns = (np.array(reading.shard, np.int32), np.array(reading.offset), np.array(reading.length))
     return collect(
         Listing(
             source=where,
-            kind=f"WebDataset, {plural(len(paths), 'shard')}",
+            kind=f"WebDataset, {count(len(paths), 'shard')}",
             store=Shards(paths, reading.names.packed(), *columns),
             labels=labels if places is None else places[labels],
             names=list(reading.known.names),

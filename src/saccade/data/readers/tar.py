@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from saccade.data.image.formats import shown
 from saccade.errors import DataError, check_handles
+from saccade.wording import show_name
 
 BLOCK = 512
 LONG = 1_000_000
@@ -21,7 +21,7 @@ RECORD = re.compile(rb"(\d{1,7}) ([^=]{1,1000})=")
 
 
 class TarMember(NamedTuple):
-    """A regular file inside a tar; the name is only a name and leads nowhere."""
+    """A regular file inside a tar; its name is never used as a path."""
 
     name: bytes
     offset: int
@@ -34,12 +34,16 @@ def members(path: str) -> Iterator[TarMember]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         check_handles(error)
-        raise DataError(f"{shown(path)} cannot be read: {error.strerror}; expected a tar archive") from error
+        raise DataError(
+            f"{show_name(path)} cannot be read: {error.strerror}; expected a tar archive"
+        ) from error
     try:
-        yield from _scan(shown(path), descriptor, os.fstat(descriptor).st_size)
+        yield from _scan(show_name(path), descriptor, os.fstat(descriptor).st_size)
     except OSError as error:
         check_handles(error)
-        raise DataError(f"{shown(path)} cannot be read: {error.strerror}; expected a tar archive") from error
+        raise DataError(
+            f"{show_name(path)} cannot be read: {error.strerror}; expected a tar archive"
+        ) from error
     finally:
         os.close(descriptor)
 
@@ -56,8 +60,8 @@ def _scan(where: str, descriptor: int, total: int) -> Iterator[TarMember]:
         body, end = start + BLOCK, start + BLOCK + -(-length // BLOCK) * BLOCK
         if body + length > total:
             raise DataError(
-                f"{where} is cut short: a member at byte {start:,} needs {length:,} bytes and the file ends "
-                "before; copy it again or leave it out"
+                f"{where} is cut short: a member at byte {start:,} needs {length:,} bytes, but the file ends "
+                "first; copy it again or leave it out"
             )
         if kind in b"LKxg":
             if length > LONG:
@@ -75,11 +79,11 @@ def _scan(where: str, descriptor: int, total: int) -> Iterator[TarMember]:
             name, size = b"", -1
         start = end
     if start != total or total == 0:
-        raise DataError(f"{where} is cut short: it ends at byte {total:,}, inside of a block; copy it again")
+        raise DataError(f"{where} is cut short: it ends at byte {total:,}, inside a block; copy it again")
 
 
 def _check(where: str, block: bytes, start: int) -> None:
-    """Compare a header with its checksum, which some old programs took over signed bytes."""
+    """Compare a header with its checksum, which some old programs computed over signed bytes."""
     stored = _number(where, block[148:156], start) if start or re.match(OCTAL, block[148:156]) else -1
     plain = sum(block) - sum(block[148:156]) + 8 * 32
     if stored == plain or stored == plain - 256 * sum(byte > 127 for byte in block[:148] + block[156:]):
@@ -126,7 +130,7 @@ def _name(block: bytes) -> bytes:
 
 
 def _extended(text: bytes) -> dict[bytes, bytes]:
-    """Read pax records, "length key=value"; nonsense in them ends the reading, not the program."""
+    """Read pax records, "length key=value"; stop at the first malformed one."""
     fields: dict[bytes, bytes] = {}
     start = 0
     while match := RECORD.match(text, start):

@@ -1,4 +1,4 @@
-"""Draw a traced model as an ONNX graph, operation by operation, without a size of the example in it.
+"""Draw a traced model as an ONNX graph, operation by operation, with none of the example's sizes in it.
 
 torch's own exporters either bake sizes in (the old one folds the shapes of traced tensors) or need a minute
 for a merged model (the new one reasons about every size). A trace knows the type and rank of each value, and
@@ -129,7 +129,7 @@ Operator = Callable[..., Made]
 
 
 def _usual(argument: Argument, value: Any) -> bool:
-    """Whether an argument has its default, or is false, none or zero if it has no default."""
+    """Return whether an argument has its default, or is false, none or zero if it has no default."""
     if isinstance(value, TracedValue | Tensor):
         return False
     if argument.optional:
@@ -185,7 +185,7 @@ def _results(drawing: Drawing, step: TraceStep, inputs: list[Any]) -> Sequence[A
     if all(map(_known, inputs)):
         return step.compute(inputs)
     if step.kind not in OPERATORS:
-        raise ModelError(f"the model computes {step.kind}, which graphs do not know; please report it")
+        raise ModelError(f"the model computes {step.kind}, which saccade cannot export; please report it")
     operator = OPERATORS[step.kind]
     try:
         made = operator(drawing, step.outputs, **_bind(operator, step, inputs))
@@ -210,6 +210,9 @@ def draw(
         axes: Of the input: names of free sizes, numbers of fixed ones.
         gives: Names of the graph's outputs, in the order in which the module returns them.
     """
+    # A trace is a list of torch operations in order. Each is computed now, if all it needs is known (weights,
+    # constants), or drawn as ONNX, if it depends on the input; sizes of the input are values like any other,
+    # which is what keeps batch, height and width free.
     found = trace(module, example)
     drawing = Drawing()
     values: dict[str, Any] = {found.input: TracedValue(takes, example.dtype, example.ndim), **found.weights}
@@ -239,7 +242,7 @@ def _model(drawing: Drawing, takes: Any, gives: list[Any]) -> onnx.ModelProto:
 
 
 def fold(nodes: list[onnx.NodeProto], weights: _Weights) -> list[onnx.NodeProto]:
-    """Return the nodes without products by a number that the layer before can do with its weights.
+    """Return the nodes, with products by a constant folded into the weights of the layer before.
 
     Attention divides its queries by the root of their width. An engine pays for that with a pass over them,
     or with a slower product that does both; in the weights it costs nothing.

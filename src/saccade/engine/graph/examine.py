@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 from xml.parsers import expat
 
 from saccade.files.digest import digest_contents
-from saccade.files.paths import Flaw, open_file, refusal, shown
+from saccade.files.paths import Flaw, open_file, refusal
+from saccade.wording import printable
 
 REMEDY = "export the model again"
 _INPUTS: dict[tuple[int, int], tuple[str, ...]] = {
@@ -182,7 +183,7 @@ class _Graph:
             else:
                 raise _strange(1, number)
         if operator not in OPERATORS:
-            found = f"uses the operation '{shown(operator, 60)}', which graphs of `saccade export` never do"
+            found = f"uses the operation '{printable(operator, 60)}', which `saccade export` never writes"
             raise Flaw(found, REMEDY)
         least, most = OPERATORS[operator]
         if not least <= named[0] <= most or named[1] != OUTPUTS.get(operator, 1):
@@ -213,10 +214,10 @@ class _Graph:
         except UnicodeDecodeError:
             word = "\0"
         if len(data) > TEXT or not word.isprintable():
-            found = f"has the name '{shown(word, 60)}'; expected at most {TEXT:,} printable characters"
+            found = f"has the name '{printable(word, 60)}'; expected at most {TEXT:,} printable characters"
             raise Flaw(found, REMEDY)
         if wanted == "domain" and word not in ("", "ai.onnx"):
-            raise Flaw(f"uses operations of '{shown(word, 60)}'; expected only those of ONNX", REMEDY)
+            raise Flaw(f"uses operations of '{printable(word, 60)}'; expected only those of ONNX", REMEDY)
         return word
 
     def weight(self, at: int, end: int) -> None:
@@ -241,12 +242,14 @@ class _Graph:
                 case _:
                     raise _strange("weight", number)
         if dtype not in SIZES or len(shape) > 8 or math.prod(shape) * SIZES[dtype] != held:
-            raise Flaw(f"has a weight of type {dtype}, shape {shown(shape, 60)} and {held:,} bytes", REMEDY)
+            raise Flaw(
+                f"has a weight of type {dtype}, shape {printable(shape, 60)} and {held:,} bytes", REMEDY
+            )
 
 
 def _strange(inside: int | str, number: int) -> Flaw:
     what = NAMES.get((inside, number), f"field {number}")
-    return Flaw(f"holds {what}, which graphs of `saccade export` never do", REMEDY)
+    return Flaw(f"holds {what}, which `saccade export` never writes", REMEDY)
 
 
 def _examine_onnx(data: mmap) -> None:
@@ -271,12 +274,12 @@ class _Xml:
             return
         if self.path[:1] != ["net"] or name in ("body", "then_body", "else_body", "port_map", "back_edges"):
             raise Flaw(
-                f"holds an element '{shown(name, 60)}', which graphs of `saccade export` never do", REMEDY
+                f"holds an element '{printable(name, 60)}', which `saccade export` never writes", REMEDY
             )
         if name == "layer":
             self.layers += 1
             if (kind := attributes.get("type", "")) not in LAYERS:
-                found = f"uses the layer '{shown(kind, 60)}', which graphs of `saccade export` never do"
+                found = f"uses the layer '{printable(kind, 60)}', which `saccade export` never writes"
                 raise Flaw(found, REMEDY)
         if name == "data" and "offset" in attributes:
             self.within(attributes["offset"], attributes.get("size", ""))
@@ -294,7 +297,7 @@ class _Xml:
 
 
 def _refuse(*_: Any) -> NoReturn:
-    raise Flaw("declares a document type or an entity, which graphs of `saccade export` never do", REMEDY)
+    raise Flaw("declares a document type or an entity, which `saccade export` never writes", REMEDY)
 
 
 def _examine_xml(data: bytes, weights: int) -> None:
@@ -307,7 +310,7 @@ def _examine_xml(data: bytes, weights: int) -> None:
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise Flaw(f"is not XML ({shown(error, 100)})", REMEDY) from error
+        raise Flaw(f"is not XML ({printable(error, 100)})", REMEDY) from error
     if not walk.layers:
         raise Flaw("holds no graph", REMEDY)
 

@@ -55,7 +55,7 @@ def _reduced(op: str) -> Operator:
 
 
 def _natural(d: Drawing, name: str) -> bool:
-    """Whether a value is never negative, because it is a size or made of sizes."""
+    """Return whether a value is never negative, because it is a size or made of sizes."""
     if name in d.weights:
         return bool((numpy_helper.to_array(d.weights[name]) >= 0).all())
     node = d.makers.get(name)

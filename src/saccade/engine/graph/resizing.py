@@ -5,7 +5,7 @@ filters for images. A filter that averages (antialias) is as wide as the pixels 
 has a = -1/2 there and a = -3/4 without (Keys 1981).
 
 Pillow resizes along the rows, rounds to whole grey levels, then goes down the columns and rounds again; so
-does `fit_images`. Pillow's weights are integers of 22 bits, so a sample rarely differs by one grey level.
+does `fit_images`. Pillow's weights are integers of 22 bits, so a few samples differ by one grey level.
 
 Shapes: m samples out, n samples in; h and w of the image, height and width of the model's input.
 """
@@ -98,13 +98,13 @@ def resample(
 def _along(
     count: int, first: Tensor, whole: Tensor, samples: Float[Tensor, "n"], how: str
 ) -> Float[Tensor, "m n"]:
-    """Weights of `count` samples from number `first` on, of a side of `samples` resized to `whole`."""
+    """Return weights of `count` samples from number `first` on, of a side of `samples` resized to `whole`."""
     scale = samples.shape[0] / whole
     return averaging((torch.arange(count).float() + first + 0.5) * scale, samples, scale, how)
 
 
 def _sides(h: Tensor, w: Tensor, preprocess: Preprocess) -> tuple[Tensor, Tensor]:
-    """Height and width to resize to before the crop, rounded as `Preprocess` rounds them."""
+    """Return height and width to resize to before the crop, rounded as `Preprocess` rounds them."""
     height, width = preprocess.size
     tall, wide = (math.floor(side / preprocess.crop) for side in preprocess.size)
     match preprocess.fit:
@@ -127,7 +127,7 @@ def fit_images(
 ) -> Float[Tensor, "b 3 height width"]:
     """Return what `Preprocess` gives for decoded, upright images of one size."""
     if preprocess.interpolation == "nearest":
-        raise UsageError("interpolation 'nearest' is not part of graphs; export with --pixels floats")
+        raise UsageError("graphs do not support interpolation 'nearest'; export with --pixels floats")
     rows, cols = (torch.arange(n).float() for n in picture.shape[1:3])
     h, w = rows[-1:] + 1, cols[-1:] + 1
     tall, wide = _sides(h, w, preprocess)

@@ -1,4 +1,4 @@
-"""Trace a module into plain steps whose sizes stay free; the only file that touches private parts of torch.
+"""Trace a module into plain steps whose sizes stay free; the only file that uses torch's private API.
 
 torch's tracer follows the sizes of an image as values of the graph, as long as nobody turns them into Python
 numbers. While `free` is active, the few functions that would do so, or that graphs do not know, are replaced
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from saccade.engine.engine import brief
+from saccade.engine.engine import first_line
 from saccade.engine.graph.resizing import resample
 from saccade.errors import UsageError
 
@@ -146,15 +146,15 @@ def free() -> Iterator[None]:
 
 @contextmanager
 def _fence() -> Iterator[None]:
-    """Name the versions that were tried if the private parts of another one are different."""
+    """Name the versions that were tested if the private API of another one differs."""
     try:
         yield
     except (AttributeError, TypeError, RuntimeError) as error:
         if torch.__version__.startswith(TRIED):
             raise
         raise UsageError(
-            f"torch {torch.__version__} cannot trace this model ({brief(error)}); graphs were tried with "
-            f"torch {', '.join(TRIED)}; install one of these"
+            f"torch {torch.__version__} cannot trace this model ({first_line(error)}); graphs were tested "
+            f"with torch {', '.join(TRIED)}; install one of these"
         ) from error
 
 
@@ -199,9 +199,7 @@ def trace(module: nn.Module, example: Tensor) -> ModuleTrace:
     """Return the operations of a module on an example."""
     with _fence():
         with warnings.catch_warnings(), free():
-            warnings.simplefilter(
-                "ignore"
-            )  # of sizes that become constants: the check of the export finds them
+            warnings.simplefilter("ignore")  # sizes that become constants: the export's check finds them
             graph, *_ = torch.jit._get_trace_graph(  # type: ignore[attr-defined, no-untyped-call]
                 module, (example,), strict=False, _force_outplace=True, _return_inputs_states=False
             )

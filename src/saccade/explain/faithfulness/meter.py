@@ -7,8 +7,8 @@ makes of a model with randomised weights. A map is better than random only if
 1. there is something to explain: the image raises the odds of the target at least e-fold over the blurred
    image, and more than it raises those of the predicted class of any of 19 models with randomised weights (of
    a set: the mean over images). If the model's own weights were random too, it would be exchangeable with the
-   19 and come first in 1 of 20 cases; so 95 % of random models are refused, whatever the method;
-2. at most 5 % of random maps score as well (of a set: 5 % of draws of one random map per image);
+   19 and come first in 1 of 20 cases; so 95% of random models are refused, whatever the method;
+2. at most 5% of random maps score as well (of a set: 5% of draws of one random map per image);
 3. the map of the randomised weights scores lower.
 
 Shapes: n images, m random maps of each, k randomised models.
@@ -44,7 +44,7 @@ DRAWS = 40
 COPIES = 19
 """Models with randomised weights whose dependence on the image must be lower: 1 / (19 + 1) is `LEVEL`."""
 EVIDENCE = 1.0
-"""Least log-odds that an image must add to its target."""
+"""Smallest log-odds that an image must add to its target."""
 RESAMPLES = 1999
 BETTER, UNINFORMATIVE = "better than random", "uninformative"
 
@@ -156,13 +156,13 @@ def _nothing_to_explain(evidence: float, others: Float[np.ndarray, "k"]) -> str:
     """Say why there is nothing to explain; return "" if there is."""
     if evidence < EVIDENCE:
         return (
-            f"the answer hardly depends on the image, the odds are {_times(evidence)} those of the blurred "
-            f"image; {_times(EVIDENCE)} or more were expected"
+            f"the answer hardly depends on the image; its odds are {_times(evidence)} those of the blurred "
+            f"image (expected {_times(EVIDENCE)} or more)"
         )
     as_much = int(np.sum(others >= evidence))
     if as_much:
         return (
-            "the answer depends on the image no more than at random, "
+            "the answer depends on the image no more than at random; "
             f"{as_much} of {others.shape[0]} models with randomised weights depend on it as much"
         )
     return ""
@@ -188,7 +188,7 @@ def p_value(own: _Gains, drawn: Float[np.ndarray, "n m"]) -> float:
 
 
 def random_dependences(module: Vision, image: Image, seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """How much the predictions of randomised models depend on each image."""
+    """Return how much the predictions of randomised models depend on each image."""
     found = [dependence(randomise(module, seed + i), image) for i in range(COPIES)]
     return torch.stack(found, 1).numpy()
 
@@ -247,16 +247,14 @@ def check_inputs(
 ) -> None:
     """Refuse what cannot be measured."""
     classes = module.config.classes
-    if classes < 2:
-        raise UsageError(
-            f"the model has {classes} classes, so no probability can rise or fall; expected 2 or more"
-        )
+    if not classes:
+        raise UsageError("the model has no head, so there is no answer to measure; expected one with a head")
     if not methods:
         raise UsageError("no method was given to the faithfulness meter; expected one or more")
     if image.shape[0] != target.shape[0] or not target.shape[0]:
         raise UsageError(
             f"{target.shape[0]} targets were given for {image.shape[0]} images; expected one for each "
-            "of one or more"
+            "image, and at least one image"
         )
     if int(target.min()) < 0 or int(target.max()) >= classes:
         raise UsageError(

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from saccade.explain.faithfulness.controls import image_seed
 from saccade.explain.replay import Grid, grid_of
-from saccade.explain.target import Target, held
+from saccade.explain.target import Target, confidence, held
 from saccade.models.build import Vision
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image
@@ -28,9 +28,9 @@ from saccade.nn.patch import Image
 BATCH = 64
 """Images in one forward pass."""
 TENTHS = 9
-"""Stages of 10 % to 90 % of the cells; none and all are the two ends."""
+"""Stages of 10% to 90% of the cells; none and all are the two ends."""
 FEWEST = 8
-"""Least cells per side for a CNN, which has no patches; large images have one for each 16 pixels."""
+"""Fewest cells per side for a CNN, which has no patches; large images have one for each 16 pixels."""
 
 ManyMaps = Float[Tensor, "b m r c"]
 Readings = Float[Tensor, "b m t"]
@@ -132,7 +132,7 @@ def dependence(module: Vision, image: Image) -> Float[Tensor, "b"]:
     """Return the evidence (see `Curves`) of each image for its predicted class: two forward passes."""
     with held(module), torch.no_grad():
         whole, blank = (
-            torch.cat([module(x).float().softmax(-1).cpu() for x in torch.split(part, BATCH)])
+            torch.cat([confidence(module(x).float()).cpu() for x in torch.split(part, BATCH)])
             for part in (image, blur(image, cell_grid(module, image)))
         )
     answer = whole.argmax(-1, keepdim=True)
@@ -194,7 +194,8 @@ def _without(image: Image, blank: Image, away: Bool[Tensor, "b r c"]) -> Image:
 
 def _read(module: Vision, image: Image, target: Target) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
     """Return the probability of the target, and whether it is predicted; on the CPU."""
-    parts = [module(x).float().softmax(-1).cpu() for x in torch.split(image, BATCH)]
+    parts = [confidence(module(x).float()).cpu() for x in torch.split(image, BATCH)]
     p = torch.cat(parts)
     chosen = p.gather(1, target.cpu()[:, None])[:, 0]
-    return chosen, (p.argmax(-1) == target.cpu()).float()
+    predicted = p.argmax(-1) == target.cpu() if p.shape[-1] > 1 else chosen > 0.5
+    return chosen, predicted.float()

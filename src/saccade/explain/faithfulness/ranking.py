@@ -28,7 +28,6 @@ from saccade.explain.faithfulness.meter import (
 )
 from saccade.explain.faithfulness.perturbation import cell_grid
 from saccade.explain.target import MethodFunction
-from saccade.files.paths import shown
 from saccade.metrics.localisation import (
     BACKGROUND,
     IGNORED,
@@ -41,14 +40,14 @@ from saccade.metrics.localisation import (
 from saccade.models.build import Vision
 from saccade.nn.patch import Image
 from saccade.report.plots import Axes, Cell, Ink, Plot
-from saccade.wording import count, number
+from saccade.wording import count, number, printable
 
 RANDOM = "random"
 """The row of the control; a method of that name is skipped, since the control runs anyway."""
 AT_ONCE = 8
 """Images whose maps are made together."""
 FEWEST = 4
-"""Least random maps per image."""
+"""Fewest random maps per image."""
 
 ENDINGS = (".png", ".bmp", ".tif", ".tiff", ".gif")
 TRIMAP = {1: OBJECT, 2: BACKGROUND, 3: IGNORED}
@@ -75,8 +74,8 @@ def find_mask(folder: Path, picture: Path) -> Path:
             if (path := stem.with_name(stem.name + ending)).is_file():
                 return path
     raise DataError(
-        f"{shown(picture)} has no mask in {shown(folder)}; expected {shown(picture.stem)}.png there, or in "
-        "the same subfolders as the image"
+        f"{printable(picture)} has no mask in {printable(folder)}; expected {printable(picture.stem)}.png "
+        "there, or in the same subfolders as the image"
     )
 
 

@@ -30,7 +30,7 @@ ROWS = 256
 AT_ONCE = 16
 """Images in a batch of ablated heads."""
 INSTEAD = ("zero", "mean")
-NO_LOGIT = "The model has no classification head, so there is no logit that an attention head could change."
+NO_LOGIT = "The model has no classification head, so attention heads have no logit to change."
 NO_PATH = "Post-norm blocks rescale the stream after each sum, so no head has a direct path of its own."
 MERGED = "Tokens are merged between the blocks, so no head has a direct path of its own."
 

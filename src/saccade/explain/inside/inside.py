@@ -1,39 +1,28 @@
 """What a model has learnt: positions, first filters, heads, the answer by depth, and token norms."""
 
-import json
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from saccade import values
 from saccade.data.image.preprocess import PictureSource, Preprocess
 from saccade.data.splits import evenly
 from saccade.errors import UsageError
-from saccade.explain.inside import filters, head_plots, heads, lens, norms, positions
-from saccade.explain.inside import page as inside_page
-from saccade.explain.inside.filters import Filters
-from saccade.explain.inside.heads import HeadStatistics
-from saccade.explain.inside.lens import Lens
-from saccade.explain.inside.norms import Norms
-from saccade.explain.inside.page import InsidePictures
-from saccade.explain.inside.positions import Positions
-from saccade.explain.target import held
-from saccade.files.atomic import write_text
-from saccade.files.paths import shown
+from saccade.explain.inside import filters, heads, lens, norms, positions
+from saccade.explain.inside.page import PLOTS, InsidePictures, write_page
+from saccade.explain.inside.sections import Inside
+from saccade.explain.target import confidence, held
+from saccade.files.strict_json import write_json
 from saccade.models.build import Vision
+from saccade.models.modules import device_of
 from saccade.models.resnet import ResNet
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image
-from saccade.report.plots import Plot
-from saccade.types import Prediction
-from saccade.wording import count
+from saccade.vision.model import Prediction
+from saccade.wording import count, printable
 
 MOST = 32
 """Most images used; of more, this many are chosen, evenly spread."""
@@ -43,38 +32,7 @@ SHORTENED = (
     "This model drops or merges tokens, and this section follows every token through every block; inspect "
     "the dense model that it was made from."
 )
-HEADLESS = "The model has no classification head, so there is no answer to read."
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Inside:
-    """All measurements; a sentence in place of one says why it does not apply."""
-
-    model: str
-    pictures: tuple[str, ...]
-    answers: tuple[Prediction, ...]
-    """One per image; none without a head."""
-    positions: Positions | str
-    filters: Filters
-    heads: HeadStatistics | str
-    lens: tuple[Lens, ...] | str
-    norms: Norms | str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return numbers, words and lists; what is not finite is null."""
-        found: dict[str, Any] = _finite(values.to_json(self))
-        return found
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case dict():
-            return {key: _finite(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [_finite(inner) for inner in value]
-        case float() if not math.isfinite(value):
-            return None
-    return value
+HEADLESS = "The model has no classification head, so it gives no answer to read."
 
 
 def describe_model(module: Vision) -> str:
@@ -94,9 +52,9 @@ def inside(
 ) -> Inside:
     """Measure a model, and its behaviour on some images (normalised)."""
     why = _unfit(module)
-    heads_: HeadStatistics | str = why or NEEDS
-    lens_: tuple[Lens, ...] | str = why or NEEDS
-    norms_: Norms | str = why or NEEDS
+    heads_: heads.HeadStatistics | str = why or NEEDS
+    lens_: tuple[lens.Lens, ...] | str = why or NEEDS
+    norms_: norms.Norms | str = why or NEEDS
     answers: tuple[Prediction, ...] = ()
 
     def label(index: int) -> str:
@@ -135,27 +93,12 @@ def _answers(
     """Return the predicted class of each image as an index and in words; no words without a head."""
     if not module.config.classes:
         return torch.zeros(image.shape[0], dtype=torch.long, device=image.device), ()
-    p = torch.cat([module(one) for one in torch.split(image, 1)]).softmax(-1)
+    p = confidence(torch.cat([module(one) for one in torch.split(image, 1)]))
     score, target = p.max(-1)
     pairs = zip(target.tolist(), score.tolist(), strict=True)
     return target, tuple(
         Prediction(label=label(index), score=confidence, index=index) for index, confidence in pairs
     )
-
-
-def plots(found: Inside) -> dict[str, list[Plot | str]]:
-    """Return every plot, or why there is none, by section of the page."""
-    return {
-        "positions": _or(found.positions, positions.plots),
-        "filters": [*filters.plots(found.filters)],
-        "heads": _or(found.heads, head_plots.plots),
-        "lens": _or(found.lens, lens.plots),
-        "norms": _or(found.norms, norms.plots),
-    }
-
-
-def _or(found: Any, make: Any) -> list[Plot | str]:
-    return [found] if isinstance(found, str) else list(make(found))
 
 
 def write_inside(
@@ -177,12 +120,12 @@ def write_inside(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{shown(folder)} cannot be made ({error.strerror}); choose another folder"
+            f"{printable(folder)} cannot be created ({error.strerror}); choose another folder"
         ) from error
     images = InsidePictures(seen, names, found.answers, len(pictures))
-    page = inside_page.write_page(folder, found.model, plots(found), images)
-    write_text(folder / "inside.json", json.dumps(found.to_json(), allow_nan=False) + "\n")
-    return [page, folder / "inside.json", *sorted((folder / inside_page.PLOTS).iterdir())]
+    page = write_page(folder, found, images)
+    write_json(folder / "inside.json", found.to_json(), indent=None, escape=True, finite=True)
+    return [page, folder / "inside.json", *sorted((folder / PLOTS).iterdir())]
 
 
 def _batch(
@@ -191,7 +134,7 @@ def _batch(
     if not seen:
         return None
     made = np.stack([preprocess.normalise(pixels) for pixels in seen])
-    return torch.from_numpy(made).to(next(module.parameters()).device)
+    return torch.from_numpy(made).to(device_of(module))
 
 
 def picture_name(picture: PictureSource, number: int) -> str:

@@ -20,13 +20,13 @@ from torch import Tensor
 from saccade.data.splits import evenly
 from saccade.explain.inside.tiles import Tile, tiles
 from saccade.explain.replay import Grid, Moment, grid_of, moments
-from saccade.files.paths import shown
+from saccade.explain.target import confidence
 from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image
 from saccade.report.plots import Axes, Ink, Plot
 from saccade.tokens.unfold import read
-from saccade.wording import count, number, percent
+from saccade.wording import count, number, percent, printable
 
 MAPS = 4
 """Images whose patches are drawn."""
@@ -86,7 +86,7 @@ def read_depths(vit: ViT, seen: Iterable[Moment]) -> tuple[list[Tokens], Float[T
             found, answers = [moment.z], [read(vit, moment.z, None)]
         found.append(moment.out)
         answers.append(read(vit, moment.out, moment.stage.counted))
-    return found, torch.stack(answers).softmax(-1)
+    return found, confidence(torch.stack(answers))
 
 
 def read_tokens(z: Tokens, read: _Read, front: int) -> Float[Tensor, "b n classes"]:
@@ -96,7 +96,7 @@ def read_tokens(z: Tokens, read: _Read, front: int) -> Float[Tensor, "b n classe
         front: tokens that `read` expects before the patches; they are copies too.
     """
     alone = repeat(z, "b n d -> (b n) copies d", copies=front + 1)
-    return rearrange(read(alone).softmax(-1), "(b n) classes -> b n classes", b=z.shape[0])
+    return rearrange(confidence(read(alone)), "(b n) classes -> b n classes", b=z.shape[0])
 
 
 @torch.no_grad()
@@ -194,10 +194,10 @@ def _patches(lens: Lens, number_: int) -> Plot:
     shape = lens.grid[0] / lens.grid[1]
     return Plot(
         name=f"lens-patches-{number_}",
-        title=f"Which patches of {shown(lens.picture, 60)} would predict {shown(lens.label, 60)}",
+        title=f"Which patches of {printable(lens.picture, 60)} would predict {printable(lens.label, 60)}",
         message=(
             f"After the last block {agree} of {count(last.size, 'patch')}, read alone, would predict "
-            f"{shown(lens.label, 60)}; the surest is in row {row + 1}, column {column + 1} "
+            f"{printable(lens.label, 60)}; the surest is in row {row + 1}, column {column + 1} "
             f"({percent(float(last.max()))})."
         ),
         columns={

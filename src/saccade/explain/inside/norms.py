@@ -17,12 +17,11 @@ from torch import Tensor
 from saccade.explain.inside.lens import streams
 from saccade.explain.inside.tiles import Tile, tiles
 from saccade.explain.replay import Grid, grid_of, moments
-from saccade.files.paths import shown
 from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image
 from saccade.report.plots import Axes, Ink, Plot
-from saccade.wording import count, number, percent
+from saccade.wording import count, number, percent, printable
 
 TIMES = 2.0
 """A token is an outlier if its norm is this many times the median of its image's patches ..."""
@@ -154,7 +153,7 @@ def _curve(found: Norms) -> Plot:
             f"{worst.block}, the most of all; the largest norm is {number(most)} times the median."
         )
     else:
-        said = "There are no outliers after any block."
+        said = "No block has outliers."
     return Plot(
         name="norms",
         title="Token norms after each block",
@@ -214,7 +213,7 @@ def _maps(found: Norms) -> Plot:
         f"{count(len(final), 'outlier')} in {count(len({o.picture for o in final}), 'image')}; the largest "
         f"norm is {number(top)}."
         if final
-        else f"There are no outliers after the last block; the largest norm is {number(top)}."
+        else f"No outliers after the last block; the largest norm is {number(top)}."
     )
     return Plot(
         name="norms-last",
@@ -234,7 +233,7 @@ def _maps(found: Norms) -> Plot:
         draw=lambda axes, ink: tiles(
             axes,
             ink,
-            [Tile(m, shown(n, 24), r) for m, n, r in zip(maps, found.pictures, rings, strict=False)],
+            [Tile(m, printable(n, 24), r) for m, n, r in zip(maps, found.pictures, rings, strict=False)],
             columns,
             (0.0, _usual(found)),
             "norm",

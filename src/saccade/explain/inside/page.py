@@ -1,38 +1,23 @@
 """inside.html: one file that shows what a model has learnt; no script, no network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
 from saccade.data.image.resize import Pixels
+from saccade.explain.inside.sections import SECTIONS, Inside, section_plots
 from saccade.files.atomic import write_text
-from saccade.files.paths import shown
 from saccade.report.html import Html, figure, joined, name, page, section, soft, tag
 from saccade.report.plots import DARK, Plot, render, save
 from saccade.report.thumbnails import SIDE, shrink
-from saccade.types import Prediction
-from saccade.wording import count, percent
+from saccade.vision.model import Prediction
+from saccade.wording import count, percent, printable
 
 PLOTS = "plots"
 TITLE = "What the model has learnt"
 STYLE = ".plots { margin-bottom: 1.25rem; }"
-PARTS = {
-    "model": "The model",
-    "positions": "Positions",
-    "filters": "First filters",
-    "heads": "Attention heads",
-    "lens": "The answer by depth",
-    "norms": "Token norms",
-}
-QUESTIONS = {
-    "positions": "Has it learnt that an image has rows and columns?",
-    "filters": "What does its first layer respond to?",
-    "heads": "How far does each head attend, and what depends on it?",
-    "lens": "At what depth is the answer known, and by which patches?",
-    "norms": "Does it use some patches as scratch memory?",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +31,15 @@ class InsidePictures:
     """How many were given to choose from."""
 
 
-def write_page(
-    folder: Path, model: str, plots: Mapping[str, Sequence[Plot | str]], seen: InsidePictures
-) -> Path:
-    """Write plots/*.png, plots/*.json and the page; `model` describes the model in a sentence."""
-    parts = [_model(model, seen)]
-    for part, made in plots.items():
+def write_page(folder: Path, found: Inside, seen: InsidePictures) -> Path:
+    """Write plots/*.png, plots/*.json and the page."""
+    parts, titles = [_model(found.model, seen)], {"model": "The model"}
+    for part, made in section_plots(found).items():
+        titles[part], question, _ = SECTIONS[part]
         drawn = [_figure(each, folder) for each in made]
-        parts.append(section(part, PARTS[part], tag("p", QUESTIONS[part]), *_layout(made, drawn)))
+        parts.append(section(part, titles[part], tag("p", question), *_layout(made, drawn)))
     path = folder / "inside.html"
-    write_text(path, page(TITLE, joined(parts), PARTS, style=STYLE))
+    write_text(path, page(TITLE, joined(parts), titles, style=STYLE))
     return path
 
 
@@ -93,11 +77,11 @@ def _model(model: str, seen: InsidePictures) -> Html:
 
 
 def _card(seen: InsidePictures, i: int) -> Html:
-    alt, lines = shown(seen.names[i], 60), [tag("code", name(seen.names[i]))]
+    alt, lines = printable(seen.names[i], 60), [tag("code", name(seen.names[i]))]
     if seen.answers:
         answer = seen.answers[i]
         confidence = f", confidence {percent(answer.score)}"
-        alt += f", predicted as {shown(answer.label, 60)}{confidence}"
+        alt += f", predicted as {printable(answer.label, 60)}{confidence}"
         lines.insert(0, tag("span", "answer: ", tag("b", name(answer.label)), confidence))
     small = shrink(Image.fromarray(seen.pixels[i]), tiny=SIDE).address
     return tag("figure", tag("img", src=small, alt=alt), tag("figcaption", *lines))

@@ -166,11 +166,13 @@ class AttentionBackward:
         joined = linear_backward(self.attention.out, heads, signal, exact)
         r, g = (rearrange(t, "b r (h k) -> b h r k", h=self.attention.heads) for t in joined)
         p = probabilities(q, k, self.query_relation.weight)
+        # heads = p v: relevance is shared among both factors, the gradient follows the chain rule
         rp, rv = lrp.product(p, v, self.heads, r)
         gp = g @ v.mT
         seen = _positive(gp * rp), _positive(gp * p)
         if not onward:
             return seen, None
+        # of the values, and of the logits q k^T / sqrt(k)
         gv, gl = p.mT @ g, torch._softmax_backward_data(gp, p, -1, p.dtype).mul_(q.shape[-1] ** -0.5)
         del p, gp  # matrices of all heads: at most three are alive at a time
         gq, gk = self.query_relation.rotate_back(gl @ k), self.relation.rotate_back(gl.mT @ q)
@@ -263,11 +265,13 @@ def block_backward(
         exact: first tokens whose relevance is exact; four matrix products for each layer instead of none
             for the others (lrp.linear).
     """
+    # forwards once more: z -> y (attention) -> apart -> middle (merged) -> more (MLP) -> out
     block, z, attention = record.block, record.z[:, : record.rows], record.attention()
     y = apply_scale(block.add1, attention.output())
     apart = z + y if block.add1.norm is None else block.add1.norm(z + y)
     middle = record.merge(apart)
     more = record.mlp_branch(middle, out)
+    # backwards: each `add` splits the signal into its skip connection and its branch, which meet again below
     signal = norm_backward(block.add2.norm, middle + more, signal)
     skip, signal = add_backward(block.add2, middle, more, signal)
     signal = norm_backward(block.norm2, middle, mlp_backward(block.mlp, block.norm2(middle), signal, exact))

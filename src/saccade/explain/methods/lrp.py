@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 STEADY = 0.1
-"""Least size of an output in a quotient, as a share of the terms that it sums."""
+"""Smallest size of an output in a quotient, as a share of the terms that it sums."""
 TINY = 1e-6
 """Positive contributions below this share of all are rounding errors."""
 LEAST = 1e-30

@@ -12,7 +12,7 @@ read, nothing about the image.
 
 Where the answer reads one or two tokens, the signal of all others reaches the map only by way of those. So
 the rule of linear layers is exact for the tokens that are read and approximate for the rest (lrp.py). With
-ViT-Ti/16 on photographs of pets that changes a map by at most 0.2 % of its length and halves the cost.
+ViT-Ti/16 on photographs of pets that changes a map by at most 0.2% of its length and halves the cost.
 
 Shapes: b batch, t tokens that the answer reads, r queries, n tokens, d width, e width of the features.
 """
@@ -148,7 +148,7 @@ def levels(
 
     Args:
         exact: be exact for all tokens, not only for those that are read.
-        bottom: go on to the input of block 0, which no map needs.
+        bottom: continue to the input of block 0, which no map needs.
     """
     read = READ.get(vit.config.pool, 0)
     records, z, counted = record_blocks(vit, image, read)

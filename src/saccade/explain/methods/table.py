@@ -16,7 +16,7 @@ from saccade.explain.methods.gradcam import gradcam
 from saccade.explain.methods.gradients import gradient, integrated
 from saccade.explain.methods.occlusion import occlusion
 from saccade.explain.methods.relevance import generic, relevance
-from saccade.explain.target import MethodFunction, held
+from saccade.explain.target import MethodFunction, confidence, held
 from saccade.models.build import Vision
 from saccade.models.resnet import ResNet
 from saccade.nn.patch import Image
@@ -139,8 +139,9 @@ def heatmaps(
         raise not_finite()
     chosen = logits.argmax(-1) if target is None else logits.new_full(logits.shape[:1], target).long()
     maps = how.function(module, image, chosen).cpu().numpy()
-    probabilities = logits.softmax(-1).gather(1, chosen[:, None])[:, 0].tolist()
-    parts = zip(maps, chosen.tolist(), probabilities, pixels, strict=True)
+    probabilities = confidence(logits).gather(1, chosen[:, None])[:, 0].tolist()
+    single = logits[:, 0].tolist() if logits.shape[1] == 1 else [None] * len(maps)
+    parts = zip(maps, chosen.tolist(), probabilities, single, pixels, strict=True)
     return [
         Heatmap(
             grid=grid,
@@ -148,7 +149,8 @@ def heatmaps(
             label=label(index),
             method=how.name,
             probability=p,
+            value=value,
             picture=fromarray(seen),
         )
-        for grid, index, p, seen in parts
+        for grid, index, p, value, seen in parts
     ]

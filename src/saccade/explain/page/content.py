@@ -18,12 +18,12 @@ from saccade.explain.inside.lens import read_depths
 from saccade.explain.methods.table import METHODS, fitting_methods
 from saccade.explain.page.attention_data import PackedAttention, pack_attention
 from saccade.explain.replay import moments
-from saccade.explain.target import held
+from saccade.explain.target import confidence, held
 from saccade.models.build import Vision
 from saccade.models.cost import macs
 from saccade.models.resnet import ResNet
 from saccade.nn.patch import Image
-from saccade.types import Prediction
+from saccade.vision.model import Prediction
 
 OTHERS = 2
 """Likely classes besides the first that get maps."""
@@ -80,7 +80,7 @@ class PageContent:
     maps: Sequence[PageMap]
     attention: PackedAttention | None = None
     why: str = ""
-    """Why there is no attention."""
+    """The reason, if attention is None."""
     lens: Sequence[Sequence[float]] = ()
     """The probability of each answer, read after the embedding, the first block, ..."""
     guesses: Sequence[Prediction] = ()
@@ -102,7 +102,7 @@ def page_methods(module: Vision, wanted: str, every: bool) -> list[str]:
 def page_answers(module: Vision, image: Image, target: int | None, label: Label) -> tuple[Prediction, ...]:
     """Return the class to explain (by default the predicted one), then the most likely others."""
     with held(module), torch.no_grad():
-        p: Tensor = module(image).float().softmax(-1)[0]
+        p: Tensor = confidence(module(image).float())[0]
     order = p.argsort(descending=True, stable=True).tolist()
     first = order[0] if target is None else target
     classes = [first, *(index for index in order if index != first)][: 1 + OTHERS]

@@ -181,7 +181,7 @@
     let now = null;
     const readout = find("map-here");
     const tell = (i) => {
-      readout.textContent = now === null || i < 0 ? "Point at the picture, or move over it with the arrow keys."
+      readout.textContent = now === null || i < 0 ? "Point at the image, or move over it with the arrow keys."
         : `${placed(i, now.rows, now.columns)} (${sided(i, now.rows, now.columns)}): ${now.values[i].toPrecision(4)}, ${percent(Math.max(0, now.values[i]) / now.total)} of the heat`;
       stage.point(i);
     };
@@ -197,7 +197,7 @@
       now = { ...map, values, total };
       stage.show(values, map.rows, map.columns, most, (i) => `${percent(heat[i] / total)} of the heat`);
       find("map-canvas").setAttribute("aria-label", map.alt);
-      find("map-told").textContent = other ? `${map.told} This method takes long: its map was made for this class only.` : map.told;
+      find("map-summary").textContent = other ? `${map.summary} This method takes long: its map was made for this class only.` : map.summary;
       find("map-score").textContent = map.verdict;
       find("map-score").className = `verdict ${map.good === null ? "" : map.good ? "good" : "bad"}`;
       find("map-key").hidden = !values.some((value) => value < 0);
@@ -288,9 +288,9 @@
       const best = ranked(patches)[0];
       const tenth = ranked(patches).slice(0, Math.ceil(patches.length / 10)).reduce((sum, i) => sum + patches[i], 0);
       const kept = front ? `; ${percent(now.subarray(0, front).reduce((a, b) => a + b, 0))} goes to ${it.front.length > 1 ? "the tokens that are no patch" : "the class token"}` : "";
-      const told = `In layer ${number}, ${which}, ${named(token)} looks most at ${placed(best, rows, columns)} (${sided(best, rows, columns)}, ${percent(patches[best], 2)}). The tenth of the patches that it looks at most takes ${percent(tenth)} of its attention${kept}.`;
-      find("gaze-told").textContent = told;
-      find("gaze-canvas").setAttribute("aria-label", `Heat map of attention: ${told}`);
+      const summary = `In layer ${number}, ${which}, ${named(token)} looks most at ${placed(best, rows, columns)} (${sided(best, rows, columns)}, ${percent(patches[best], 2)}). The tenth of the patches that it looks at most takes ${percent(tenth)} of its attention${kept}.`;
+      find("gaze-summary").textContent = summary;
+      find("gaze-canvas").setAttribute("aria-label", `Heat map of attention: ${summary}`);
       fill(find("gaze-rows"), order.slice(0, TOP).map((i, rank) => ({
         rank: rank + 1, where: i < front ? it.front[i] : `${placed(i - front, rows, columns)} · ${sided(i - front, rows, columns)}`,
         place: i - front, value: now[i], said: percent(now[i], 2), share: now[i] / (now[order[0]] || 1),

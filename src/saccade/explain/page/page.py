@@ -162,7 +162,7 @@ def _map_data(content: PageContent, each: PageMap) -> dict[str, Any]:
         "columns": columns,
         "values": to_base64(each.grid.astype("<f4")),
         "alt": alt_text(each.grid, each.method, label, content.name),
-        "told": _describe_map(each, result, label),
+        "summary": _describe_map(each, result, label),
         "verdict": _describe_verdict(result) if first else "",
         "good": result.good if first else None,
     }
@@ -170,7 +170,7 @@ def _map_data(content: PageContent, each: PageMap) -> dict[str, Any]:
 
 def _describe_map(each: PageMap, result: MethodResult, label: str) -> str:
     if not (each.grid > 0).any():
-        return f"There is no evidence for {label!r} in the image."
+        return f"The map finds no evidence for {label!r} in the image."
     where = at_region(hottest_region(each.grid))
     share = f"the hottest tenth holds {percent(hottest_tenth(each.grid), 0)} of the heat"
     if not result.by_class:
@@ -187,7 +187,7 @@ def _describe_verdict(result: MethodResult) -> str:
 
 
 def render_index(entries: Sequence[tuple[Explanation, str]], model: str) -> str:
-    """Return a page that links to the pages of several images; the files of those stand beside it."""
+    """Return a page that links to the pages of several images, which are in the same folder."""
     images = count(len(entries), "image")
     cards = tag("ul", *(tag("li", _card(*entry)) for entry in entries), cls="gallery")
     body = [
@@ -203,7 +203,11 @@ def _card(explanation: Explanation, file: str) -> Html:
     small = shrink(explanation.overlay(), SIDE, tiny=0, quality=85).address
     words = tag(
         "figcaption",
-        tag("span", tag("b", name(heatmap.label)), f", confidence {percent(heatmap.probability)}"),
+        tag(
+            "span",
+            tag("b", name(heatmap.label)),
+            f", confidence {percent(heatmap.probability)}" if heatmap.value is None else f" {heatmap.answer}",
+        ),
         tag("span", f"{method_title(heatmap.method)}: {explanation.where}"),
         *([] if explanation.verdict is None else [tag("span", explanation.verdict.word)]),
         tag("code", name(explanation.name)),

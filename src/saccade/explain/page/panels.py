@@ -124,7 +124,7 @@ def map_panel(title: str, content: PageContent) -> Html:
         "div",
         _classes(content),
         _methods(content),
-        tag("div", tag("p", id="map-told", aria_live="polite"), tag("p", id="map-score", cls="verdict")),
+        tag("div", tag("p", id="map-summary", aria_live="polite"), tag("p", id="map-score", cls="verdict")),
         _tops("map", "The hottest cells", "Share of the heat"),
         cls="panel",
     )
@@ -155,7 +155,7 @@ def attention_panel(title: str, content: PageContent) -> Html:
         "div",
         layers,
         *([_heads(packed)] if not packed.averaged and packed.heads > 1 else []),
-        tag("p", id="gaze-told", aria_live="polite"),
+        tag("p", id="gaze-summary", aria_live="polite"),
         _tops("gaze", "What it attends to most", "Share of its attention"),
         cls="panel",
     )

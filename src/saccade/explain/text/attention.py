@@ -99,7 +99,7 @@ def read_text(spoken: TextFolder, text: str, target: str | None = None) -> TextR
     if not text.strip():
         raise UsageError("the text is empty; expected at least one word")
     module = spoken.module
-    if target is not None and spoken.task != "translate":
+    if target is not None and not spoken.translates:
         raise UsageError(
             f"a translation was given to align, but a {type(module).__name__} does not translate"
         )

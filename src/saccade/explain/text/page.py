@@ -7,11 +7,10 @@ from jaxtyping import Float
 
 from saccade.explain.page.attention_data import to_base64
 from saccade.explain.text.attention import AttentionMaps, TextReading
-from saccade.files.paths import shown
 from saccade.report import html
 from saccade.report.html import Html, asset, figure, joined, json_script, name, section, soft, tag
 from saccade.report.plots import DARK, LIGHT, Axes, Ink, Plot, drawable, render, save
-from saccade.wording import percent
+from saccade.wording import percent, printable
 
 ROWS = 400
 """Rows of the table beside a plot; the JSON has every number."""
@@ -55,7 +54,8 @@ def words_plot(maps: AttentionMaps) -> Plot:
     return Plot(
         name=maps.name,
         title=maps.title if single else f"Layer {maps.layer + 1} of {layers}, the mean of its heads",
-        message=f"{shown(word, 30)!r} attends most to {shown(seen, 30)!r} ({percent(share, 0)}){where}.",
+        message=f"{printable(word, 30)!r} attends most to {printable(seen, 30)!r} "
+        f"({percent(share, 0)}){where}.",
         note="Each row sums to 1. It shows what a layer read from, not why a word was chosen.",
         columns={"word": "text", "looks most at": "text", "share": "percent"},
         rows=pairs[:ROWS],
@@ -179,7 +179,7 @@ def _section(maps: AttentionMaps) -> Html:
         ),
         tag("p", "It attends to:", cls="soft"),
         tag("div", *seen, cls="line", id=f"{maps.name}-columns"),
-        tag("p", "", cls="told", id=f"{maps.name}-told", aria_live="polite"),
+        tag("p", "", cls="summary", id=f"{maps.name}-summary", aria_live="polite"),
         cls="reading",
         hidden="",
         id=f"{maps.name}-stage",

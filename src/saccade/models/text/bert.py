@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from saccade.errors import UsageError, check_number
-from saccade.models.text.transformer import LIMITS
+from saccade.errors import UsageError
 from saccade.nn.attention import Tokens
 from saccade.nn.block import Block, BlockStyle
 from saccade.nn.mlp import FORMS
@@ -20,34 +19,31 @@ from saccade.nn.norm import norm
 from saccade.nn.stack import Stack
 from saccade.nn.text.decoder_block import encoder_block
 from saccade.nn.text.words import Mask, Numbers, WordEmbedding, places, weight_of
+from saccade.values import validate, within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BERTConfig:
     """The defaults are BERT-base, uncased, with its head for hidden words."""
 
-    vocabulary: int = 30_522
-    context: int = 512
-    segments: int = 2
+    vocabulary: int = within(1, 2**24, default=30_522)
+    context: int = within(1, 2**20, default=512)
+    segments: int = within(1, 1024, default=2)
     """Kinds of sentences in a text (section 3: first and second)."""
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    hidden: int = 3072
+    width: int = within(1, 2**16, default=768)
+    depth: int = within(1, 1024, default=12)
+    heads: int = within(1, 1024, default=12)
+    hidden: int = within(1, 2**18, default=3072)
     fills: bool = True
     """Whether there is a head that predicts hidden words."""
     pooled: bool = True
     """Whether there is a Linear + tanh that summarises a text from its first token."""
-    classes: int = 0
+    classes: int = within(0, 2**20, default=0)
     """Classes of the whole text (next sentence: 2); 0 means no such head."""
     block: BlockStyle = BlockStyle(placement="post", eps=1e-12, dropout=0.1)
 
     def __post_init__(self) -> None:
-        for name, most in LIMITS.items():
-            check_number(name, getattr(self, name), 1, most)
-        check_number("vocabulary", self.vocabulary, 1, 2**24)
-        check_number("segments", self.segments, 1, 1024)
-        check_number("classes", self.classes, 0, 2**20)
+        validate(self)
         if self.classes and not self.pooled:
             raise UsageError(f"classes is {self.classes}, but pooled is off; classes need the pooled output")
 

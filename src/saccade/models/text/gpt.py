@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from saccade.errors import UsageError, check_number, check_word
-from saccade.models.text.transformer import LIMITS
+from saccade.errors import UsageError
 from saccade.nn.attention import Tokens
 from saccade.nn.block import Block, BlockStyle
 from saccade.nn.norm import norm
@@ -27,32 +26,28 @@ from saccade.nn.text.words import (
     places,
     weight_of,
 )
+from saccade.values import one_of, validate, within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTConfig:
     """The defaults are GPT-2 small: 124,439,808 parameters."""
 
-    vocabulary: int = 50_257
-    context: int = 1024
+    vocabulary: int = within(1, 2**24, default=50_257)
+    context: int = within(2, 2**20, default=1024)
     """The longest text it sees at once."""
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    hidden: int = 3072
-    bend: str = "gelu"
-    position: str = "learned"
+    width: int = within(1, 2**16, default=768)
+    depth: int = within(1, 1024, default=12)
+    heads: int = within(1, 1024, default=12)
+    hidden: int = within(1, 2**18, default=3072)
+    bend: str = one_of(*BENDS, default="gelu")
+    position: str = one_of(*POSITIONS, default="learned")
     tied: bool = True
     """Whether the output layer is the transposed word table."""
     block: BlockStyle = BlockStyle(eps=1e-5, gelu="tanh", dropout=0.1)
 
     def __post_init__(self) -> None:
-        for name, most in LIMITS.items():
-            check_number(name, getattr(self, name), 1, most)
-        check_number("context", self.context, 2, LIMITS["context"])
-        check_number("vocabulary", self.vocabulary, 1, 2**24)
-        check_word("bend", self.bend, BENDS)
-        check_word("position", self.position, POSITIONS)
+        validate(self)
 
 
 @dataclass(frozen=True, slots=True)

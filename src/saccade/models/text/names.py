@@ -2,10 +2,9 @@
 
 import re
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
-from saccade.errors import UsageError
+from saccade.errors import UsageError, did_you_mean
 from saccade.models.text.bert import BERT, BERTConfig
 from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.models.text.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -59,8 +58,7 @@ def text_config(name: str, vocabulary: int | None = None, source: int | None = N
     """
     match = GRAMMAR.fullmatch(name)
     if match is None:
-        near = get_close_matches(name, EXAMPLES, n=3)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        hint = did_you_mean(name, EXAMPLES, most=3)
         raise UsageError(f"no text model is named {name!r}{hint} (known: {', '.join(EXAMPLES)})")
     made = _read(match)
     words = made.vocabulary if vocabulary is None else vocabulary

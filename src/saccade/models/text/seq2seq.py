@@ -17,10 +17,11 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from saccade.errors import UsageError, check_number, check_word
+from saccade.errors import UsageError, check_word
 from saccade.nn.text.alignment import Alignment, Memory
 from saccade.nn.text.recurrent import CELLS, CellState, Recurrent
 from saccade.nn.text.words import Numbers, SourceMask
+from saccade.values import one_of, validate, within
 
 CONTEXTS = ("start", "every", "additive", "dot", "general")
 
@@ -29,42 +30,35 @@ CONTEXTS = ("start", "every", "additive", "dot", "general")
 class Seq2SeqConfig:
     """Sizes as in the usual Multi30k models."""
 
-    source: int = 8000
+    source: int = within(1, 2**24, default=8000)
     """Size of the source's vocabulary."""
-    vocabulary: int = 8000
+    vocabulary: int = within(1, 2**24, default=8000)
     """Size of the target's vocabulary."""
-    cell: str = "gru"
+    cell: str = one_of(*CELLS, default="gru")
     """rnn, lstm or gru."""
-    width: int = 256
+    width: int = within(1, 2**16, default=256)
     """Of a word's vector."""
-    hidden: int = 512
+    hidden: int = within(1, 2**16, default=512)
     """Of a state."""
-    layers: int = 1
-    encoder: str = "forward"
+    layers: int = within(1, 64, default=1)
+    encoder: str = one_of("forward", "backward", "both", default="forward")
     """Direction of the encoder: forward, backward (so that the words needed first are read last, Sutskever et
     al. 2014, section 3.3, https://arxiv.org/abs/1409.3215) or both."""
     decoder: str = "forward"
     """Direction of the decoder: only forward can work."""
-    context: str = "every"
+    context: str = one_of(*CONTEXTS, default="every")
     feed: bool = False
     """Input feeding: the decoder also gets its last attentional vector (Luong et al. 3.3)."""
-    dropout: float = 0.5
+    dropout: float = within(0, 0.99, default=0.5)
 
     def __post_init__(self) -> None:
-        check_word("cell", self.cell, CELLS)
-        check_word("context", self.context, CONTEXTS)
-        check_word("encoder", self.encoder, ("forward", "backward", "both"))
+        validate(self)
         if self.decoder == "both":
             raise UsageError(
                 "a decoder cannot read both ways: it would copy the words to its right in training and have "
                 "none when it writes; only the encoder may be 'both'"
             )
         check_word("decoder", self.decoder, ("forward",))
-        for name in ("source", "vocabulary"):
-            check_number(name, getattr(self, name), 1, 2**24)
-        for name, most in {"width": 2**16, "hidden": 2**16, "layers": 64}.items():
-            check_number(name, getattr(self, name), 1, most)
-        check_number("dropout", self.dropout, 0, 0.99)
         if self.context == "dot" and self.encoder == "both":
             raise UsageError(
                 "context is 'dot', but an encoder that reads both ways has states twice as wide as the "

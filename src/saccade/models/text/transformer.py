@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from saccade.errors import UsageError, check_number, check_word
+from saccade.errors import UsageError
 from saccade.models.vit import ViT, ViTConfig
 from saccade.nn.attention import Tokens, Weight, causal
 from saccade.nn.block import Block, BlockStyle
@@ -20,40 +20,32 @@ from saccade.nn.norm import norm
 from saccade.nn.stack import Stack
 from saccade.nn.text.decoder_block import BENDS, DecoderBlock, Pair, draw, encoder_block, rows
 from saccade.nn.text.words import POSITIONS, Mask, Numbers, SourceMask, Unembedding, WordEmbedding, weight_of
-
-LIMITS = {"context": 2**20, "width": 2**16, "depth": 1024, "heads": 1024, "hidden": 2**18}
-TIES = ("none", "target", "all")
+from saccade.values import one_of, validate, within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformerConfig:
     """The defaults are the paper's base model (table 3)."""
 
-    source: int = 37_000
+    source: int = within(0, 2**24, default=37_000)
     """Size of the source's vocabulary; 0 if the source is not text."""
-    vocabulary: int = 37_000
+    vocabulary: int = within(1, 2**24, default=37_000)
     """Size of the target's vocabulary."""
-    context: int = 512
+    context: int = within(1, 2**20, default=512)
     """Longest text that learnt positions cover."""
-    width: int = 512
-    depth: int = 6
+    width: int = within(1, 2**16, default=512)
+    depth: int = within(1, 1024, default=6)
     """Blocks of the encoder, and as many of the decoder."""
-    heads: int = 8
-    hidden: int = 2048
-    bend: str = "relu"
-    position: str = "sinusoidal"
-    tie: str = "all"
+    heads: int = within(1, 1024, default=8)
+    hidden: int = within(1, 2**18, default=2048)
+    bend: str = one_of(*BENDS, default="relu")
+    position: str = one_of(*POSITIONS, default="sinusoidal")
+    tie: str = one_of("none", "target", "all", default="all")
     """What shares a word table: none, target (the decoder's input and output), all (the encoder too; 3.4)."""
     block: BlockStyle = BlockStyle(placement="post", eps=1e-5, dropout=0.1)
 
     def __post_init__(self) -> None:
-        for name, most in LIMITS.items():
-            check_number(name, getattr(self, name), 1, most)
-        check_number("source", self.source, 0, 2**24)
-        check_number("vocabulary", self.vocabulary, 1, 2**24)
-        check_word("bend", self.bend, BENDS)
-        check_word("position", self.position, POSITIONS)
-        check_word("tie", self.tie, TIES)
+        validate(self)
         if self.tie == "all" and self.source not in (0, self.vocabulary):
             raise UsageError(
                 f"tie is 'all', but the source has {self.source} words and the target {self.vocabulary}; "

@@ -24,7 +24,7 @@ Inputs = Float[Tensor, "b n d"]
 
 
 class Weights(NamedTuple):
-    """Of one cell; the gates are stacked in torch's order."""
+    """The weights of one cell; the gates are stacked in torch's order."""
 
     weight_ih: Float[Tensor, "g d"]
     weight_hh: Float[Tensor, "g h"]

@@ -19,6 +19,8 @@ class Caption(Task):
     name, noun, unit, counted = "caption", "images", "words", "pictures"
     metrics = {"loss": Metric("Loss", better="lower")}
     headline, fold_metrics = "loss", metrics
+    abilities = frozenset({"embed", "explain"})
+    kinds = frozenset({"captioner"})
 
     @property
     def recipe(self) -> "type[Recipe]":
@@ -38,10 +40,14 @@ class Caption(Task):
     def start(self, recipe: "Recipe", splits: Any, resume: Path | None = None) -> Job:
         raise UsageError(MISSING)
 
-    def load(self, source: "Path | Identified", engine: str = "torch") -> Any:
+    def load(
+        self, source: "Path | Identified", engine: str = "", images: int | float = float("inf"), top: int = 5
+    ) -> Any:
         from saccade.text.model import load_text
 
-        return load_text(source)
+        loaded = load_text(source)
+        loaded.task = self.name
+        return loaded
 
     def evaluate(self, model: Any, examples: Any, split: str) -> Evaluation:
         raise UsageError(MISSING)

@@ -2,64 +2,30 @@
 
 import base64
 import io
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from saccade.data.image.decode import decode
-from saccade.data.image.formats import shown
 from saccade.data.pictures import Pictures
-from saccade.errors import DataError, not_finite
+from saccade.errors import not_finite
 from saccade.metrics.classify import ClassifyScores, scores
 from saccade.task import Evaluation
-
-if TYPE_CHECKING:
-    from saccade.data.image.preprocess import Preprocess
-    from saccade.models.build import Vision
+from saccade.wording import show_name
 
 SHOWN = 24
 THUMBNAIL = 112
 SCORED = ("accuracy", "top5", "balanced_accuracy", "macro_f1", "loss", "ece")
 
 
-def answers(
-    module: "Vision", preprocess: "Preprocess", images: Pictures, batch: int = 32, workers: int = 0
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield probabilities, labels and numbers of the images that could be read, batch by batch."""
-    import torch
-
-    from saccade.models.modules import device_of
-    from saccade.vision.batches import scoring
-
-    module.eval()
-    device = device_of(module)
-    for found in scoring(images, preprocess, batch, workers):
-        with torch.inference_mode():
-            p = module(found["image"].to(device)).float().softmax(-1).cpu().double()
-        yield p.numpy(), found["label"].numpy(), found["index"].numpy()
-
-
-def evaluate_module(
-    module: "Vision", preprocess: "Preprocess", images: Pictures, split: str = "val", workers: int = 0
-) -> Evaluation:
-    """Evaluate a module on images whose classes are numbered as its own."""
-    parts = list(answers(module, preprocess, images, workers=workers))
-    if not parts:
-        raise DataError("none of the images could be read; expected one or more to evaluate on")
-    return evaluate_answers(
-        images, *(np.concatenate(column) for column in zip(*parts, strict=True)), split=split
-    )
-
-
 def evaluate_answers(
     images: Pictures, p: np.ndarray, labels: np.ndarray, numbers: np.ndarray, *, split: str
 ) -> Evaluation:
-    """Evaluate the probabilities that a model gave to the images of these numbers."""
+    """Evaluate the probabilities that a model gave for the images with these numbers."""
     bad = np.flatnonzero(~np.isfinite(p).all(-1))
     if len(bad):
-        raise not_finite(f"on {shown(images.name(int(numbers[bad[0]]))[:200])} the model")
+        raise not_finite(f"on {show_name(images.name(int(numbers[bad[0]]))[:200])} the model")
     found = scores(p / p.sum(-1, keepdims=True), labels)
     answer = p.argmax(-1)
     wrong = np.flatnonzero(answer != labels)

@@ -22,19 +22,14 @@ from saccade.data.pictures import Pictures
 from saccade.data.randomness import Draws
 from saccade.errors import DataError
 from saccade.models.build import Vision
-from saccade.models.looped import Looped
 from saccade.models.modules import bare, device_of, evaluating
-from saccade.models.vit import ViT
 from saccade.processes import Team
 from saccade.task import Batch, Job
 from saccade.tasks.classify.evaluate import thumbnail
 from saccade.tasks.classify.prune_loss import Loss, pruning
 from saccade.tasks.classify.recipe import ClassifyRecipe
-from saccade.vision import pruned
+from saccade.vision.backbone import Teacher
 from saccade.vision.batches import flaw, note_seen, scoring, training
-from saccade.vision.teacher import Teacher
-from saccade.weights.identify import locate
-from saccade.weights.load import load
 from saccade.weights.save import save_folder
 
 
@@ -67,7 +62,7 @@ class ClassificationLoss:
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Return the cross-entropy; with a teacher, `share` of it is the distance to the teacher's answer.
 
-        A batch of which no image could be read has no loss and moves nothing.
+        A batch in which no image could be read has no loss and changes no weight.
         """
         if not batch["image"].shape[0]:  # with several processes, all of them must run the module
             nothing = self._module(batch["image"].new_zeros(1, *batch["image"].shape[1:])).sum() * 0
@@ -172,7 +167,9 @@ class ClassifyJob(Job):
         return {name: value / max(total, 1) for name, value in zip(names, sums, strict=True)}
 
     def save(self, folder: Path, module: nn.Module) -> None:
-        save_folder(folder, cast(Vision, module), self.preprocess, list(self.splits.train.classes))
+        save_folder(
+            folder, cast(Vision, module), self.preprocess, list(self.splits.train.classes), task="classify"
+        )
 
     def name(self, number: int) -> str:
         return str(self.splits.train.name(number))
@@ -185,11 +182,7 @@ class ClassifyJob(Job):
         return samples(self.splits.train, self.preprocess, self.recipe.augment, self.recipe.seed)
 
     def finish(self, folder: Path) -> None:
-        if self.recipe.keep == 1:
-            return
-        dense, kept = load(locate(self.recipe.model)), load(folder)
-        assert isinstance(dense.module, ViT)
-        assert isinstance(kept.module, Looped)
-        split, images = self.splits.unseen()
-        args = dense.module, kept.module, kept.preprocess, images, split, self.recipe.model
-        pruned.write_comparison(folder, pruned.compare(*args))
+        if self.recipe.keep < 1:
+            from saccade.vision.pruned import compare_with_dense  # imports all ways of pruning
+
+            compare_with_dense(folder, self.recipe.model, self.splits)

@@ -1,4 +1,8 @@
-"""The loss for learning to drop patches: the task's own and three more (Rao et al. 2021, section 3.4)."""
+"""The loss for learning to drop patches (Rao et al. 2021, section 3.4).
+
+The task's cross-entropy + `RATIO` `ratio_loss`, to keep the wanted share, + `LOGITS` `logits_loss` + `TOKENS`
+`tokens_loss`, to stay close to the teacher, which is the dense model.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -13,10 +17,48 @@ from saccade.models.vit import ViT
 from saccade.nn.attention import Tokens
 from saccade.nn.patch import Image
 from saccade.task import Batch
-from saccade.tasks.classify import distill
-from saccade.tokens.prune import Looking, Masked, Pruned
+from saccade.tokens.prune import Decision, Looking, Masked, Patches, Pruned
 from saccade.tokens.walk import run
-from saccade.vision.teacher import Teacher
+from saccade.vision.backbone import Teacher
+
+LOGITS, TOKENS, RATIO = 0.5, 0.5, 2.0
+"""The paper's weights for the three losses."""
+LOOKS = 1.0
+"""The weight of `looks_loss`, which is not in the paper."""
+
+
+def ratio_loss(decisions: Sequence[Decision], ratios: Sequence[float]) -> Float[Tensor, ""]:
+    """Return the mean squared difference between the share kept after each stage and the wanted share."""
+    gaps = [(kept.mean(1) - ratio).square().mean() for kept, ratio in zip(decisions, ratios, strict=True)]
+    return torch.stack(gaps).mean() if gaps else torch.zeros(())
+
+
+def logits_loss(logits: Float[Tensor, "b classes"], teacher: Float[Tensor, "b classes"]) -> Float[Tensor, ""]:
+    """Return the Kullback-Leibler divergence from the teacher's answer."""
+    wanted = teacher.detach().log_softmax(-1)
+    return F.kl_div(logits.log_softmax(-1), wanted, reduction="batchmean", log_target=True)
+
+
+def tokens_loss(patches: Patches, teacher: Patches, kept: Decision) -> Float[Tensor, ""]:
+    """Return the mean squared distance to the teacher's patches, over those kept to the end."""
+    far = (patches - teacher.detach()).square().mean(-1)
+    count = kept.detach()
+    return (far * count).sum() / count.sum().clamp_min(1)
+
+
+def looks_loss(
+    scores: Sequence[Float[Tensor, "b n"]], looks: Sequence[Float[Tensor, "b n"]], ratios: Sequence[float]
+) -> Float[Tensor, ""]:
+    """Return the cross-entropy of keeping the patches that the teacher attends to most.
+
+    With it predictors learn in a few steps what takes epochs with the task alone.
+    """
+    losses = []
+    for score, look, ratio in zip(scores, looks, ratios, strict=True):
+        best = look.topk(max(1, round(ratio * look.shape[1])), sorted=False).indices
+        wanted = torch.zeros_like(score).scatter(1, best, 1.0)
+        losses.append(F.binary_cross_entropy_with_logits(score, wanted))
+    return torch.stack(losses).mean() if losses else torch.zeros(())
 
 
 @runtime_checkable
@@ -55,7 +97,7 @@ class PruningLoss:
         seen = self.pruned.taken()
         loss, kept = F.cross_entropy(logits, target), torch.ones(())
         if seen.decisions:
-            loss = loss + distill.RATIO * distill.ratio_loss(seen.decisions, self.pruned.plan.ratios)
+            loss = loss + RATIO * ratio_loss(seen.decisions, self.pruned.plan.ratios)
             kept = seen.decisions[-1].detach().mean()
         if self.teacher is not None:
             loss = loss + self._distance(image, logits, seen)
@@ -65,13 +107,13 @@ class PruningLoss:
     def _distance(self, image: Image, logits: Float[Tensor, "b classes"], seen: Masked) -> Float[Tensor, ""]:
         assert self.teacher is not None
         wanted, tokens, looks = taught(self.teacher, image, self.pruned.plan.places)
-        loss = distill.LOGITS * distill.logits_loss(logits, wanted)
+        loss = LOGITS * logits_loss(logits, wanted)
         if tokens is None or tokens.shape != seen.patches.shape:
             return loss
         if len(looks) == len(seen.scores):
-            loss = loss + distill.LOOKS * distill.looks_loss(seen.scores, looks, self.pruned.plan.ratios)
+            loss = loss + LOOKS * looks_loss(seen.scores, looks, self.pruned.plan.ratios)
         last = seen.decisions[-1] if seen.decisions else tokens.new_ones(tokens.shape[:2])
-        return loss + distill.TOKENS * distill.tokens_loss(seen.patches, tokens, last)
+        return loss + TOKENS * tokens_loss(seen.patches, tokens, last)
 
 
 @torch.no_grad()

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 
 from saccade.data.image.augment import Augment
 from saccade.data.image.mixup import Mix
-from saccade.errors import check_number
 from saccade.recipe import Budget, Optim
+from saccade.values import within
 from saccade.vision.recipe import VisionRecipe
 
 FEW, MANY = 1000, 20_000
@@ -18,15 +18,11 @@ class ClassifyRecipe(VisionRecipe):
 
     teacher: str = ""
     """A larger model to distil from."""
-    keep: float = 1.0
+    keep: float = within(0.01, 1, default=1.0)
     """The share of the patches to keep at each of `places`; below 1 the model learns which to drop."""
     places: tuple[int, ...] = ()
     """The blocks before which patches are dropped; empty: the usual ones."""
     mix: Mix = field(default_factory=Mix)
-
-    def __post_init__(self) -> None:
-        VisionRecipe.__post_init__(self)
-        check_number("keep", self.keep, 0.01, 1)
 
 
 def default_recipe(images: int, pretrained: bool, side: int) -> tuple[ClassifyRecipe, str]:

@@ -9,14 +9,13 @@ import numpy as np
 from einops import reduce
 from jaxtyping import Float64
 
-from saccade.files.paths import shown
 from saccade.metrics.classify import ClassifyScores
 from saccade.metrics.interval import wilson
 from saccade.report.html import Draw, Html, gallery, joined, name, soft, table, tag, tiles
 from saccade.report.plots import Axes, Ink, Plot, cells, drawable
 from saccade.report.run_page import PICTURES, Section
 from saccade.report.run_record import Record, read_cards
-from saccade.wording import count, number, percent
+from saccade.wording import count, number, percent, printable
 
 WIDE = 0.1
 """A confidence interval wider than this deserves a warning."""
@@ -71,7 +70,7 @@ def confusion(record: Record, scores: ClassifyScores) -> Plot:
     return replace(
         whole,
         note=f"{whole.note} The {n:,} classes are in the order of labels.txt.{joined} "
-        "The table has the pairs that are most often confused, plots/confusion.json every cell.",
+        "The table lists the pairs that are confused most often; plots/confusion.json has every cell.",
         columns=PAIR,
         rows=confused_pairs(record, scores),
         width=6.0,
@@ -87,7 +86,7 @@ def _message(record: Record, scores: ClassifyScores) -> str:
         return f"{right}."
     label, answer, times, share = worst[0]
     return (
-        f"{right}; the most frequent mistake is to take {shown(label, 60)} for {shown(answer, 60)} "
+        f"{right}; the most frequent mistake is to take {printable(label, 60)} for {printable(answer, 60)} "
         f"({count(times, 'time')}, {percent(share)} of that class)."
     )
 
@@ -219,7 +218,7 @@ def classes(record: Record, scores: ClassifyScores) -> Plot:
     few = f" The plot shows the {WORST} lowest of {len(seen)}." if len(seen) > WORST else ""
     absent = count(scores.classes - len(seen), "class")
     gone = (
-        f" Not listed: {absent} without images here that were never the answer."
+        f" Not listed: {absent} without images here and never predicted."
         if len(seen) < scores.classes
         else ""
     )
@@ -227,8 +226,8 @@ def classes(record: Record, scores: ClassifyScores) -> Plot:
         name="classes",
         title="Precision and recall by class",
         message=(
-            f"F1 ranges from {percent(low[4])} ({shown(low[0], 60)}) to {percent(high[4])} "
-            f"({shown(high[0], 60)}); the mean is {percent(scores.macro_f1)}."
+            f"F1 ranges from {percent(low[4])} ({printable(low[0], 60)}) to {percent(high[4])} "
+            f"({printable(high[0], 60)}); the mean is {percent(scores.macro_f1)}."
         ),
         note="Precision: the share of the images given this label that deserve it. "
         f"Recall: the share of this class that was found.{few}{gone}",
@@ -253,7 +252,7 @@ def read_scores(record: Record) -> ClassifyScores | None:
     except KeyError:
         record.gaps["evaluation.json"] = "holds no scores"
     except (ValueError, TypeError) as error:
-        record.gaps["evaluation.json"] = f"holds scores that cannot be read ({shown(error, 100)})"
+        record.gaps["evaluation.json"] = f"holds scores that cannot be read ({printable(error, 100)})"
     return None
 
 
@@ -272,7 +271,7 @@ def results(record: Record) -> Iterator[Html]:
             ("Balanced accuracy", percent(scores.balanced_accuracy), "mean recall of the classes"),
             ("Macro F1", percent(scores.macro_f1), "mean of the classes"),
             ("Loss", number(scores.loss), "nats; lower is better"),
-            ("Calibration error", percent(scores.ece), "0 % is perfect"),
+            ("Calibration error", percent(scores.ece), "0% is perfect"),
         ]
     )
     yield tag("p", _caveats(scores, record), cls="note")

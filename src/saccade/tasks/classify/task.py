@@ -4,17 +4,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saccade.engine.select import MANY
+from saccade.errors import DataError, ModelError
 from saccade.report.html import Draw, Html, joined
 from saccade.report.run_page import Section
 from saccade.report.run_record import Record
 from saccade.task import Evaluation, Job, Metric, Task
-from saccade.wording import count
+from saccade.vision.model import Classifier, load_vision, probabilities_of, wrap_vision
+from saccade.wording import count, some
 
 if TYPE_CHECKING:
     from saccade.data.pictures import Pictures
     from saccade.data.splits import Splits
     from saccade.recipe import Recipe
     from saccade.tasks.classify.recipe import ClassifyRecipe
+    from saccade.vision.model import Prediction
     from saccade.weights.identify import Identified
 
 
@@ -30,7 +34,8 @@ class Classify(Task):
         "loss": metrics["loss"],
     }
     outputs = {"logits": 1e-4}
-    abilities = frozenset({"folds", "probe", "prune", "compare", "embed", "explain", "export"})
+    abilities = frozenset({"folds", "probe", "prune", "compare", "embed", "explain"})
+    fields, columns = ("label", "score", "index"), ("score", "label")
     loss_note = "Training loss is measured on augmented images, so it may lie above the validation loss."
 
     @property
@@ -47,7 +52,7 @@ class Classify(Task):
 
         return open_images(data, format)
 
-    def open_for(self, model: Any, data: str, format: str = "auto") -> "Splits[Pictures]":
+    def open_for(self, found: "Identified", data: str, format: str = "auto") -> "Splits[Pictures]":
         from saccade.data.readers.open import open_images
 
         return open_images(data, format, least=1)
@@ -89,15 +94,44 @@ class Classify(Task):
             facts={"classes": labels},
         )
 
-    def load(self, source: "Path | Identified", engine: str = "torch") -> Any:
-        from saccade.weights.load import load
+    def load(
+        self, source: "Path | Identified", engine: str = "", images: int | float = MANY, top: int = 5
+    ) -> Classifier:
+        return load_vision(source, Classifier, self.outputs, engine, images, top)
 
-        return load(source)
+    def wrap(self, loaded: Any, top: int = 5, network: Any = None) -> Classifier:
+        return wrap_vision(loaded, Classifier, top, network)
+
+    def align(self, model: Any, examples: Any, name: str = "the model", data: str = "the dataset") -> Any:
+        """Number the classes as the model does."""
+        if not model.labels:
+            raise ModelError(f"{name} has no labels to compare its answers with; convert it with --labels")
+        unknown = sorted(set(examples.classes) - set(model.labels))
+        if unknown:
+            raise DataError(
+                f"{data} has {len(unknown)} classes that the model does not know ({', '.join(unknown[:3])}); "
+                f"expected folders named like its labels ({', '.join(model.labels[:3])}, ...)"
+            )
+        return examples.relabel(list(model.labels))
 
     def evaluate(self, model: Any, examples: Any, split: str) -> Evaluation:
-        from saccade.tasks.classify.evaluate import evaluate_module
+        from saccade.tasks.classify.evaluate import evaluate_answers
 
-        return evaluate_module(model.module, model.preprocess, examples, split)
+        return evaluate_answers(examples, *probabilities_of(model, examples), split=split)
+
+    def probe(self, data: str, model: str, out: Path | None, changes: Sequence[str], format: str) -> Path:
+        from saccade.tasks.classify.probe import probe
+
+        return probe(data, model, out, changes, format)
+
+    def rows(self, answer: "list[Prediction]") -> list[dict[str, Any]]:
+        return [{"label": p.label, "score": round(p.score, 6), "index": p.index} for p in answer]
+
+    def to_json(self, answer: "list[Prediction]") -> dict[str, Any]:
+        return {"predictions": self.rows(answer)}
+
+    def table(self, answer: "list[Prediction]") -> list[dict[str, str]]:
+        return [{"score": f"{p.score:.1%}", "label": p.label} for p in answer]
 
     def summary(self, found: Evaluation) -> str:
         from saccade.metrics.interval import wilson
@@ -135,14 +169,12 @@ class Classify(Task):
         """Return a note for each fold that holds out all images of a class, which groups may force it to."""
         import numpy as np
 
-        from saccade.data.readers.listing import plural, some
-
         images, notes = splits.train, []
         for number, (train, val) in enumerate(parts, 1):
             lost = np.setdiff1d(images.labels[val], images.labels[train])
             if len(lost):
                 names = some([images.classes[i] for i in lost.tolist()])
-                notes.append(f"fold {number} has no training image of {plural(len(lost), 'class')}: {names}")
+                notes.append(f"fold {number} has no training image of {count(len(lost), 'class')}: {names}")
         return notes
 
     def pooled(self, parts: Sequence[Evaluation], split: str) -> Evaluation:

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from saccade.data.image.formats import shown
-from saccade.data.readers.listing import TEST, TRAIN, VAL, nearest, some, split_of
+from saccade.data.readers.listing import TEST, TRAIN, VAL, nearest, split_of
 from saccade.data.splits import Splits
 from saccade.errors import DataError, check_number
-from saccade.tasks.translate.pair_files import fields
-from saccade.text.lines import LONGEST, lines
+from saccade.text.lines import LONGEST, json_fields, lines
+from saccade.wording import show_name, some
 
 WIDEST = 10_000_000
 """Most characters of a line of running text; some books have no line breaks at all."""
@@ -26,7 +25,7 @@ class RunningText:
     digest: str
     """A hash of every character of its files."""
     first: int = 0
-    """The lines from here to `last` belong to this split, numbered through all files from 0."""
+    """The lines from here to `last` belong to this split, numbered across all files from 0."""
     last: int | None = None
 
     def __iter__(self) -> Iterator[str]:
@@ -51,8 +50,8 @@ class RunningText:
             learnt, rows = learnt + len(line), rows + 1
         if learnt == self.characters:
             raise DataError(
-                f"{shown(self.paths[0].name)} is a single line, so nothing can be held out for validation; "
-                "expected several; break it up, or add val.txt"
+                f"{show_name(self.paths[0].name)} is a single line, so nothing can be held out for "
+                "validation; expected several; break it up, or add val.txt"
             )
         rest = self.characters - learnt
         return Splits(
@@ -75,10 +74,10 @@ def _lines_of(path: Path) -> Iterator[str]:
         if not objects:
             yield line + "\n"
         elif line.strip():
-            found = fields(line, f"line {number} of {shown(path.name)}").get("text")
+            found = json_fields(line, f"line {number} of {show_name(path.name)}").get("text")
             if not isinstance(found, str):
                 raise DataError(
-                    f'line {number} of {shown(path.name)} has no field "text"; expected one with the text'
+                    f'line {number} of {show_name(path.name)} has no field "text"; expected one with the text'
                 )
             yield found + "\n"
 
@@ -94,8 +93,8 @@ def scan(paths: tuple[Path, ...]) -> tuple[RunningText, tuple[str, ...]]:
             blank = blank and not line.strip()
             if len(line) > LONGEST and not notes:
                 notes.append(
-                    f"line {number} of {shown(path.name)} has {len(line) - 1:,} characters; it is read as "
-                    "running text"
+                    f"line {number} of {show_name(path.name)} has {len(line) - 1:,} characters; it is read "
+                    "as running text"
                 )
     if blank:
         raise DataError(f"{some([path.name for path in paths])} contains no text; expected words to train on")
@@ -106,7 +105,7 @@ def open_text(data: str) -> Splits[RunningText]:
     """Open a text file, or a folder of them; files may be named after splits."""
     path = Path(data)
     if not path.exists():
-        raise DataError(f"there is no file or folder {shown(data)}; expected a text; {nearest(data)}")
+        raise DataError(f"there is no file or folder {show_name(data)}; expected a text; {nearest(data)}")
     files = [path]
     if path.is_dir():
         files = [
@@ -115,7 +114,7 @@ def open_text(data: str) -> Splits[RunningText]:
             if found.is_file() and found.name.removesuffix(".gz").endswith(ENDINGS)
         ]
     if not files:
-        raise DataError(f"{shown(data)} holds no text; expected files such as train.txt or book.txt")
+        raise DataError(f"{show_name(data)} holds no text; expected files such as train.txt or book.txt")
     splits = {file: split_of(file.name.removesuffix(".gz").rpartition(".")[0]) for file in files}
     if TRAIN not in splits.values():
         splits = dict.fromkeys(files, TRAIN)

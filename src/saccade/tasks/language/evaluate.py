@@ -64,7 +64,7 @@ def evaluate_text(model: TextFolder, text: RunningText, split: str) -> Evaluatio
 
 
 def _lines(part: RunningText, least: int) -> list[str]:
-    """Return lines with enough words, evenly from the start of a text; of a long line, its start."""
+    """Return lines with enough words, evenly spread over the start of a text; long ones are cut."""
     found = [line.strip()[:LINE] for line in islice(part, 2000) if len(line.split()) >= least]
     return [found[i] for i in some_of(len(found), SHOWN // 2)] if found else []
 

@@ -93,7 +93,7 @@ class LanguageLoss(ABC):
 
 
 class NextWord(LanguageLoss):
-    """Every word from those before it, all positions at once; for a `saccade.models.text.sequence.Writer`."""
+    """Every word from those before it, all positions at once; for a `saccade.models.text.decoding.Writer`."""
 
     def answers(self, module: nn.Module, batch: Batch) -> tuple[Float[Tensor, "n v"], Int[Tensor, "n"]]:
         logits = module(batch["tokens"][:, :-1])
@@ -105,7 +105,7 @@ class Hidden(NamedTuple):
 
     shown: Int[Tensor, "b n"]
     places: Bool[Tensor, "b n"]
-    """Positions of the words to predict: 15 % of each row, at least one."""
+    """Positions of the words to predict: 15% of each row, at least one."""
 
 
 def hide(
@@ -116,7 +116,7 @@ def hide(
     mask: int,
     seed: int,
 ) -> Hidden:
-    """Hide words: of those chosen 80 % become `mask`, 10 % one of `words`, 10 % stay (appendix A.1).
+    """Hide words: of those chosen, 80% become `mask`, 10% one of `words`, 10% stay (appendix A.1).
 
     The draws for a window depend only on its index and the epoch.
     """
@@ -134,7 +134,7 @@ def hide(
 
 
 class HiddenWord(LanguageLoss):
-    """Hidden words from the rest of the text; for a `saccade.models.text.sequence.Filler`.
+    """Hidden words from the rest of the text; for a `saccade.models.text.decoding.Filler`.
 
     The vocabulary's marks frame each window and replace its last words.
     """

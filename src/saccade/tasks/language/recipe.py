@@ -5,7 +5,7 @@ from saccade.recipe import Budget, Optim
 from saccade.text.recipe import TextRecipe, VocabularySettings
 
 BOOK = 5_000_000
-"""Characters of a text that is read letter by letter; in a longer one, pieces of words pay."""
+"""A text with fewer characters is read letter by letter; a longer one, in pieces of words."""
 
 
 def default_recipe(model: str, characters: int) -> tuple[TextRecipe, str]:

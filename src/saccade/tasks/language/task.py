@@ -30,6 +30,7 @@ class Language(Task):
     }
     headline, fold_metrics = "perplexity", metrics
     abilities = frozenset({"embed", "explain"})
+    kinds = frozenset({"gpt", "bert"})
     loss_note = (
         "Training loss is measured with dropout and smoothing, so it may lie above the validation loss."
     )
@@ -47,6 +48,9 @@ class Language(Task):
             return found == self.name
         return model.startswith(("gpt", "bert")) or (not model and data.removesuffix(".gz").endswith(PLAIN))
 
+    def reads(self, found: "Identified") -> bool:
+        return found.kind in self.kinds or (found.model is None and found.text)
+
     def open(self, data: str, recipe: "Recipe", format: str = "auto") -> Any:
         from saccade.tasks.language.data import open_text
 
@@ -63,12 +67,16 @@ class Language(Task):
         assert isinstance(recipe, self.recipe)
         return start_job(recipe, splits, resume)
 
-    def load(self, source: "Path | Identified", engine: str = "torch") -> Any:
+    def load(
+        self, source: "Path | Identified", engine: str = "", images: int | float = float("inf"), top: int = 5
+    ) -> Any:
         from saccade.text.model import load_text
 
-        return load_text(source)
+        loaded = load_text(source)
+        loaded.task = self.name
+        return loaded
 
-    def open_for(self, model: Any, data: str, format: str = "auto") -> Any:
+    def open_for(self, found: "Identified", data: str, format: str = "auto") -> Any:
         from saccade.tasks.language.data import open_text
 
         return open_text(data)

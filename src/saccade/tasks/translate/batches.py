@@ -14,8 +14,9 @@ from jaxtyping import Int64, Integer
 from torch import Tensor
 
 from saccade.data.randomness import Draws
-from saccade.errors import DataError, UsageError, check_number
+from saccade.errors import DataError, UsageError
 from saccade.text.vocabulary import BOS, EOS, EncodedTexts, pad
+from saccade.values import validate, within
 
 Batch = dict[str, Tensor]
 Part = tuple[int, int]
@@ -29,12 +30,11 @@ STEP = 4
 class Limit:
     """The largest batch: its tokens, padding included, and its sentences."""
 
-    tokens: int = 4096
-    sentences: int = 1024
+    tokens: int = within(1, 2**30, default=4096)
+    sentences: int = within(1, 2**20, default=1024)
 
     def __post_init__(self) -> None:
-        check_number("limit.tokens", self.tokens, 1, 2**30)
-        check_number("limit.sentences", self.sentences, 1, 2**20)
+        validate(self, "limit.")
 
     def count(self, length: int) -> int:
         """Return how many sentences of that length fit; one always does."""

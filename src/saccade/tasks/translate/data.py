@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64, UInt64
 
-from saccade.data.image.formats import shown
-from saccade.data.readers.listing import TEST, TRAIN, VAL, nearest, plural, some, split_of
+from saccade.data.readers.listing import TEST, TRAIN, VAL, nearest, split_of
 from saccade.data.splits import Splits, stratified
 from saccade.errors import DataError, UsageError, check_number
 from saccade.tasks.translate.pair_files import (
@@ -30,6 +29,7 @@ from saccade.tasks.translate.pair_files import (
     languages,
     reader_of,
 )
+from saccade.wording import count, show_name, some
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?")
 _FILE = re.compile(r"(?P<stem>.+?)\.(?P<end>[A-Za-z_-]+)(?:\.gz)?")
@@ -60,12 +60,12 @@ class Sentences:
             for pair in reader:
                 if pair.source and pair.target:
                     if number >= len(kept):
-                        raise DataError(f"{reader.name} grew while it was read; start again")
+                        raise DataError(f"{reader.name} grew while it was being read; start again")
                     if kept[number]:
                         yield pair
                     number += 1
         if number != len(kept):
-            raise DataError(f"{self.readers[-1].name} shrank while it was read; start again")
+            raise DataError(f"{self.readers[-1].name} shrank while it was being read; start again")
 
     @property
     def sides(self) -> tuple[str, str]:
@@ -118,7 +118,7 @@ def scan(readers: Sequence[Reader], bad: float = 0.01) -> tuple[Sentences, tuple
         raise DataError(
             f"{why}, so no sentence pairs were found; expected a sentence on both sides of each line"
         )
-    others = f" (and {empty - 1:,} more such lines of {len(keys) + empty:,})" if empty > 1 else ""
+    others = f" (and {empty - 1:,} more such lines out of {len(keys) + empty:,})" if empty > 1 else ""
     if empty > bad * (len(keys) + empty):
         raise DataError(
             f"{first}{others}; expected a sentence on both sides; complete or remove these lines in both "
@@ -141,7 +141,7 @@ def _scan_splits(
     counts = {name: len(part) for name, part in scanned.items()}
     parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     source, target = scanned["train"].sides
-    summary = f"{kind}: {plural(sum(counts.values()), 'sentence pair')} from {source} to {target}"
+    summary = f"{kind}: {count(sum(counts.values()), 'sentence pair')} from {source} to {target}"
     summary += f" ({parts})" if len(counts) > 1 else ""
     found, held = scanned.pop("train"), scanned.pop("val", None)
     return Splits(train=found, val=held, tests=scanned, summary=summary, warnings=notes)
@@ -184,16 +184,18 @@ def _beside(files: Sequence[Path], pair: str, where: str) -> tuple[dict[str, Rea
     whole = {place: found for place, found in stems.items() if set(asked) <= found.keys()}
     for (_, stem), found in whole.items():
         if stem in made:
-            raise DataError(f"{where} has two sets of files {stem!r}; give the folder of one of them")
+            raise DataError(f"{where} has two sets of files named {stem!r}; give the folder of one of them")
         made[stem] = TwoFiles((found[asked[0]], found[asked[1]]), asked)
     if not made:
-        raise DataError(f"{where} has no file in both {asked[0]} and {asked[1]}; expected two of one name")
+        raise DataError(
+            f"{where} has no file in both {asked[0]} and {asked[1]}; expected two with the same name"
+        )
     lone = [stem for place, stem in stems.keys() - whole.keys()]
-    return made, (f"only in one of the languages, so not used: {some(sorted(lone))}",) if lone else ()
+    return made, (f"in only one of the languages, so not used: {some(sorted(lone))}",) if lone else ()
 
 
 def _folder(folder: Path, pair: str, bad: float, learns: bool) -> Splits[Sentences]:
-    files, where = list(_walk(folder)), shown(folder)
+    files, where = list(_walk(folder)), show_name(folder)
     ends = {path: match for path in files if (match := _FILE.fullmatch(path.name))}
     notes: tuple[str, ...] = ()
     made: dict[str, Reader]
@@ -224,7 +226,7 @@ def open_pairs(data: str, pair: str = "", bad: float = 0.01, learns: bool = True
     """Open a folder, a file, two files separated by a comma, or the stem of a .de and a .en file.
 
     Args:
-        pair: From which language to which, as de-en; needed where there are more than two.
+        pair: From which language to which, such as de-en; needed where there are more than two.
         bad: The largest share of pairs with an empty side.
         learns: Whether training pairs are required; if not, a folder of test pairs alone will do.
     """
@@ -241,9 +243,9 @@ def open_pairs(data: str, pair: str = "", bad: float = 0.01, learns: bool = True
         return _scan_splits([TwoFiles((paths[0], paths[1]), _ends(paths, pair))], [], {}, "two files", bad)
     beside = [found for found in sorted(path.parent.glob(f"{escape(path.name)}.*")) if found.is_file()]
     if path.name and len(beside) > 1:
-        made, notes = _beside(beside, pair, shown(data))
+        made, notes = _beside(beside, pair, show_name(data))
         return replace(_scan_splits(list(made.values()), [], {}, "two files", bad), warnings=notes)
-    raise DataError(f"there is no file or folder {shown(data)}; expected sentence pairs; {nearest(data)}")
+    raise DataError(f"there is no file or folder {show_name(data)}; expected sentence pairs; {nearest(data)}")
 
 
 def _ends(paths: Sequence[Path], pair: str) -> tuple[str, str]:

@@ -90,11 +90,11 @@ def start_job(recipe: TextRecipe, splits: "Splits[Sentences]", resume: Path | No
     short = train.within(recipe.tokens)
     if not len(short):
         raise DataError(
-            f"every pair is longer than tokens={recipe.tokens:,}, which a batch holds; set tokens higher"
+            f"every pair is longer than tokens={recipe.tokens:,}, the most that a batch holds; raise tokens"
         )
     if len(short) < len(train):
         notes.append(
-            f"{len(train) - len(short):,} pairs have more than tokens={recipe.tokens:,} and are left out"
+            f"{len(train) - len(short):,} pairs are longer than tokens={recipe.tokens:,} and are left out"
         )
         train = train.take(short)
     limit = Limit(tokens=recipe.tokens, sentences=recipe.budget.batch)

@@ -33,7 +33,7 @@ def smoothed_loss(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Return the summed cross-entropy of the words under the mask, and the number of correct ones.
 
-    Other positions are removed first, so that their content changes no bit.
+    Other positions are removed first, so that their content has no effect at all.
     """
     logits, target = logits[mask], target[mask]
     loss = F.cross_entropy(logits, target, reduction="sum", label_smoothing=smoothing)
@@ -43,9 +43,9 @@ def smoothed_loss(
 def own_words(writer: NextToken, batch: Batch, share: float, seed: int) -> Int[Tensor, "b n"]:
     """Return `target_in` with a share of its words replaced by what the model would have written there.
 
-    The model writes word by word, its own words included, in evaluation mode: without dropout, and no norm
-    counts these words. The choice of a word has no gradient, so training on the result in one pass equals
-    training word by word.
+    The model writes word by word, its own words included, in evaluation mode: without dropout, and
+    norms do not count these words. The choice of a word has no gradient, so training on the result in one
+    pass equals training word by word.
     """
     given, mask = batch["target_in"], batch["target_mask"]
     drawn = uniforms("own words", seed, int(batch["epoch"]), batch["index"].tolist(), given.shape[1])

@@ -4,15 +4,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from saccade.data.image.formats import shown
-from saccade.data.readers.listing import some
-from saccade.errors import DataError, UsageError
-from saccade.text.lines import lines
+from saccade.errors import DataError, UsageError, did_you_mean
+from saccade.text.lines import json_fields, lines
+from saccade.wording import show_name, some
 
 SIDES = {"source": "target", "src": "tgt", "input": "output"}
 
@@ -63,7 +61,7 @@ def languages(pair: str) -> tuple[str, str] | None:
 
 def name_of(path: Path) -> str:
     """Return a file's name without its folder, for messages."""
-    return shown(path.name)
+    return show_name(path.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ class Jsonl:
     def __iter__(self) -> Iterator[SentencePair]:
         for number, text in lines(self.path):
             if text.strip():
-                found = fields(text, f"line {number} of {self.name}")
+                found = json_fields(text, f"line {number} of {self.name}")
                 yield SentencePair(number, *(self._side(found, side, number) for side in self.sides))
 
     def _side(self, found: Mapping[str, Any], side: str, number: int) -> str:
@@ -147,33 +145,9 @@ class Jsonl:
         return found[side].strip()
 
 
-def fields(text: str, where: str) -> Mapping[str, Any]:
-    """Return the object of a line, or the one in its field "translation"."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = str(error).partition(":")[0]
-        raise DataError(f"{where} is not JSON ({reason}); expected an object such as {{...}}") from None
-    if not isinstance(found, dict):
-        raise DataError(
-            f"{where} is {text.strip()[:40]!r}; expected a JSON object with a field for each side"
-        )
-    if "\\ud" in text.lower():  # a lone surrogate, which JSON may hold and UTF-8 may not
-        try:
-            json.dumps(found, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise DataError(
-                f"{where} contains half a character (\\ud800 to \\udfff); expected text"
-            ) from None
-    inner = found.get("translation")
-    return inner if isinstance(inner, dict) else found
-
-
 def describe_known(asked: str, known: Sequence[str]) -> str:
-    """Return what was found instead, and what was perhaps meant."""
-    near = get_close_matches(asked, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"found {some(list(known)) or 'none'}{hint}"
+    """Return what was found instead, and what was probably meant."""
+    return f"found {some(list(known)) or 'none'}{did_you_mean(asked, known)}"
 
 
 def _first(path: Path) -> tuple[int, str]:
@@ -184,10 +158,10 @@ def reader_of(path: Path, pair: str = "") -> Reader:
     """Return the reader of a file, chosen by its first line."""
     number, first = _first(path)
     if not first:
-        raise DataError(f"{shown(path)} is empty; expected sentence pairs")
+        raise DataError(f"{show_name(path)} is empty; expected sentence pairs")
     if first.lstrip().startswith("{"):
         return Jsonl(
-            path, _sides(list(fields(first, f"line {number} of {name_of(path)}")), pair, name_of(path))
+            path, _sides(list(json_fields(first, f"line {number} of {name_of(path)}")), pair, name_of(path))
         )
     if "\t" not in first:
         raise DataError(

@@ -18,7 +18,7 @@ DEFAULT = "seq2seq_attention"
 
 
 class Translate(Task):
-    """Another language's sentence for each sentence."""
+    """A sentence in another language for each sentence."""
 
     name, noun, unit, counted = "translate", "sentence pairs", "words", "pairs"
     metrics = {
@@ -29,6 +29,7 @@ class Translate(Task):
     }
     headline, fold_metrics = "bleu", metrics
     abilities = frozenset({"embed", "explain"})
+    kinds = frozenset({"seq2seq", "transformer"})
     loss_note = (
         "Training loss is measured with dropout and smoothing, so it may lie above the validation loss."
     )
@@ -63,16 +64,21 @@ class Translate(Task):
         assert isinstance(recipe, self.recipe)
         return start_job(recipe, splits, resume)
 
-    def load(self, source: "Path | Identified", engine: str = "torch") -> Any:
+    def load(
+        self, source: "Path | Identified", engine: str = "", images: int | float = float("inf"), top: int = 5
+    ) -> Any:
         from saccade.text.model import load_text
 
-        return load_text(source)
+        loaded = load_text(source)
+        loaded.task = self.name
+        return loaded
 
-    def open_for(self, model: Any, data: str, format: str = "auto") -> Any:
+    def open_for(self, found: "Identified", data: str, format: str = "auto") -> Any:
         from saccade.tasks.translate.data import open_pairs
-        from saccade.text.model import SIDES
+        from saccade.text.model import SIDES, read_sides
 
-        pair = "" if model.sides == SIDES else "-".join(model.sides)
+        sides = read_sides((found.model or {}).get("sides"))
+        pair = "" if sides == SIDES else "-".join(sides)
         return open_pairs(data, pair, learns=False)
 
     def evaluate(self, model: Any, examples: Any, split: str) -> Evaluation:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from saccade.files.paths import Flaw, check_name, shown
+from saccade.files.paths import Flaw, check_name
 from saccade.weights.formats.safetensors import RANK, SIZES, Header, nbytes
 from saccade.weights.formats.zip import ZipMember, content, members, start_of
+from saccade.wording import printable
 
 HEADER = 10_000
 TOTAL = 64 * 2**30
@@ -43,7 +44,7 @@ def layouts(data: mmap) -> dict[str, tuple[ZipMember, ArrayLayout]]:
         layout = _layout(member, start_of(data, member, HEADER))
         if layout.start + nbytes(layout.header) != member.size:
             raise Flaw(
-                f"has array '{shown(member.name)}' of shape {shown(layout.header.shape)} and dtype "
+                f"has array '{printable(member.name)}' of shape {printable(layout.header.shape)} and dtype "
                 f"{layout.header.dtype} in {member.size:,} bytes; expected "
                 f"{layout.start + nbytes(layout.header):,}"
             )
@@ -61,20 +62,22 @@ def _layout(member: ZipMember, start: bytes) -> ArrayLayout:
             version = npy.read_magic(stream)
             read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
             shape, fortran, dtype = read(stream, max_header_size=HEADER)
-    except Exception:  # NumPy hands the text to Python's parser, which has a dozen ways to give up
-        raise Flaw(f"has array '{shown(member.name)}' without a readable npy header") from None
+    except Exception:  # NumPy hands the text to Python's parser, which can fail in a dozen ways
+        raise Flaw(f"has array '{printable(member.name)}' without a readable npy header") from None
     name = _dtype_name(dtype)
     if name is None:
-        what = "Python objects, which are a pickle" if dtype.hasobject else f"dtype {shown(dtype, 60)}"
-        raise Flaw(f"has array '{shown(member.name)}' of {what}; expected plain numbers")
+        what = "Python objects, which are a pickle" if dtype.hasobject else f"dtype {printable(dtype, 60)}"
+        raise Flaw(f"has array '{printable(member.name)}' of {what}; expected plain numbers")
     if len(shape) > RANK or min(shape, default=0) < 0 or math.prod(max(n, 1) for n in shape) >= 2**60:
-        raise Flaw(f"has array '{shown(member.name)}' with the shape {shown(shape)}, larger than any memory")
+        raise Flaw(
+            f"has array '{printable(member.name)}' with the shape {printable(shape)}, larger than any memory"
+        )
     return ArrayLayout(Header(shape, name), dtype, fortran, stream.tell())
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str | None:
     if dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None and dtype.subdtype is None:
-        return "bfloat16"  # how NumPy, which has no bfloat16, names what JAX saved
+        return "bfloat16"  # NumPy has no bfloat16; this is its name for what JAX saved
     return dtype.name if dtype.kind in "biufc" and dtype.name in SIZES else None
 
 

@@ -12,8 +12,9 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from saccade.files.paths import Flaw, check_name, shown
+from saccade.files.paths import Flaw, check_name
 from saccade.files.strict_json import LIMIT, parse_json
+from saccade.wording import printable
 
 TENSORS = 100_000
 RANK = 64
@@ -79,22 +80,25 @@ def _entry(name: str, entry: Any) -> tuple[Header, int, int]:
             pass
         case _:
             raise Flaw(
-                f"describes tensor '{shown(name)}' without exactly a dtype, a shape and two data_offsets"
+                f"describes tensor '{printable(name)}' without exactly a dtype, a shape and two data_offsets"
             )
     if code not in DTYPES:
         raise Flaw(
-            f"has tensor '{shown(name)}' of dtype '{shown(code, 20)}'; expected one of {', '.join(DTYPES)}"
+            f"has tensor '{printable(name)}' of dtype '{printable(code, 20)}'; expected one of "
+            f"{', '.join(DTYPES)}"
         )
     if len(shape) > RANK or not all(type(n) is int and 0 <= n < 2**63 for n in (*shape, begin, end)):
-        raise Flaw(f"has tensor '{shown(name)}' with a shape or offset that is not a count")
+        raise Flaw(f"has tensor '{printable(name)}' with a shape or offset that is not a count")
     header = Header(tuple(shape), DTYPES[code][0])
-    # The empty tensor (0, 2**62, 2**62) has no bytes, but its strides overflow all the same.
+    # The empty tensor (0, 2**62, 2**62) has no bytes, but its strides still overflow.
     if math.prod(max(n, 1) for n in shape) * SIZES[header.dtype] >= 2**63:
-        raise Flaw(f"has tensor '{shown(name)}' with the shape {shown(shape)}, larger than any memory")
+        raise Flaw(
+            f"has tensor '{printable(name)}' with the shape {printable(shape)}, larger than any memory"
+        )
     if end - begin != nbytes(header):
         raise Flaw(
-            f"has tensor '{shown(name)}' of shape {shown(shape)} and dtype {code} in {end - begin:,} bytes; "
-            f"expected {nbytes(header):,}"
+            f"has tensor '{printable(name)}' of shape {printable(shape)} and dtype {code} in {end - begin:,} "
+            f"bytes; expected {nbytes(header):,}"
         )
     return header, begin, end
 
@@ -104,7 +108,7 @@ def _check_spans(spans: list[tuple[int, int, str]], size: int) -> None:
     for begin, end, name in spans:
         if begin != at:
             what = "overlaps the one before" if begin < at else "leaves a gap before it"
-            raise Flaw(f"has tensor '{shown(name)}' that {what}; expected tensors without gap or overlap")
+            raise Flaw(f"has tensor '{printable(name)}' that {what}; expected tensors without gap or overlap")
         at = end
     if at != size:
         what = "is cut short" if at > size else "has bytes after its last tensor"

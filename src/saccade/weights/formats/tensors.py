@@ -1,4 +1,4 @@
-"""Model files: their kind, their headers, their tensors, and how ours are written.
+"""Model files: recognise their kind, read their headers and tensors, write ours.
 
 No refusal here imports torch, and nothing here unpickles; see pickle/convert.py for that.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from saccade.files.atomic import replacing
 from saccade.files.digest import verify
-from saccade.files.paths import REMEDY, Flaw, check_name, open_file, refusal, shown
+from saccade.files.paths import REMEDY, Flaw, check_name, open_file, refusal
 from saccade.files.strict_json import read_json
 from saccade.weights.formats.pickle.machine import TORCH_MAGIC
 from saccade.weights.formats.safetensors import (
@@ -28,6 +28,7 @@ from saccade.weights.formats.safetensors import (
     write_header,
 )
 from saccade.weights.formats.zip import members
+from saccade.wording import printable
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +39,7 @@ SIGNATURES = {
     b"version https://git-lfs": "lfs-pointer", b"\x1f\x8b": "gzip", b"PK\5\6": "zip",
 }  # fmt: skip
 ACTS = {"GLOBAL", "STACK_GLOBAL", "INST", "REDUCE", "BUILD", "PROTO"}
-"""Opcodes that ordinary text hardly reaches; even a torn pickle that has one is called a pickle."""
+"""Opcodes that ordinary text rarely contains; a truncated pickle that has one still counts as a pickle."""
 CONVERT = "run `saccade convert {} --out FOLDER`, which reads it in a restricted process"
 WANTED = "; expected a .safetensors or .npz file or a folder with model.safetensors"
 PICKLES = {
@@ -59,13 +60,13 @@ OTHERS = {
         "is a GGUF file, as llama.cpp reads them",
         "ask its author for the safetensors file it was made from",
     ),
-    "onnx": ("is an ONNX graph, which has no model that could be trained", "ask its author for the weights"),
-    "json": ("is a JSON file and holds no weights", "give the folder it lies in"),
-    "html": ("is a web page, as a download that needs a login saves", "download the file itself"),
-    "lfs-pointer": ("is a git-lfs pointer and not the file it stands for", "run `git lfs pull` beside it"),
+    "onnx": ("is an ONNX graph, which cannot be trained", "ask its author for the weights"),
+    "json": ("is a JSON file and holds no weights", "give its folder"),
+    "html": ("is a web page, as some downloads save without a login", "download the file itself"),
+    "lfs-pointer": ("is a git-lfs pointer, not the file itself", "run `git lfs pull` in its folder"),
     "gzip": ("is a gzip file", "unpack it first"),
     "zip": ("is a zip file without arrays or a checkpoint", "unpack it first"),
-    "unknown": ("starts like no known model file", REMEDY),
+    "unknown": ("is not a recognised model file", REMEDY),
 }
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -110,7 +111,7 @@ def _zip_kind(file: BufferedReader) -> str:
 
 
 def _is_safetensors(head: bytes) -> bool:
-    # The length in front is a number and no text: JSON that has its second brace here must stay JSON.
+    # The length in front is a number, not text: JSON that has its second brace here must stay JSON.
     number = b"\0" in head[:8] or not head[:8].isascii()
     return number and len(head) > 9 and head[8:9] == b"{" and head[9] in b'"} \t\r\n'
 
@@ -140,7 +141,7 @@ def _pickle_kind(head: bytes) -> str | None:
                 return "torch-legacy" if number == TORCH_MAGIC else "pickle"
             acts = acts or opcode.name in ACTS
             number = value if opcode.name in ("LONG", "LONG1") else number
-    except (ValueError, OverflowError, struct.error, Warning):  # torn, or no pickle at all
+    except (ValueError, OverflowError, struct.error, Warning):  # truncated, or not a pickle
         pass
     return "pickle" if acts else None
 
@@ -148,13 +149,13 @@ def _pickle_kind(head: bytes) -> str | None:
 def unreadable(path: Path, what: str) -> Flaw:
     """Say why a file of this kind cannot be read here, and what to do about it."""
     if what in PICKLES:
-        return Flaw(PICKLES[what] + WANTED, CONVERT.format(shown(path)))
+        return Flaw(PICKLES[what] + WANTED, CONVERT.format(printable(path)))
     found, remedy = OTHERS[what]
     return Flaw(found + WANTED, remedy)
 
 
 def headers_of(path: Path, file: BufferedReader) -> dict[str, Header]:
-    """Do what `headers` does for a file that is open already; the path is for the words only."""
+    """Do what `headers` does for a file that is open already; the path is only for messages."""
     what = kind_of(file)
     try:
         if what == "safetensors":
@@ -165,7 +166,7 @@ def headers_of(path: Path, file: BufferedReader) -> dict[str, Header]:
                     from saccade.weights.formats.npz import layouts  # only this kind needs NumPy
 
                     return {name: layout.header for name, (_, layout) in layouts(data).items()}
-                members(data)  # a damaged zip says itself what is wrong
+                members(data)  # raises if the zip is damaged
         raise unreadable(path, what)
     except Flaw as flaw:
         raise refusal(path, flaw) from flaw
@@ -179,32 +180,36 @@ def _weight_files(folder: Path) -> tuple[list[Path], dict[str, str]]:
         listed = _weight_map(index, read_json(index))
         files = [folder / shard for shard in sorted(set(listed.values()))]
         if missing := [file.name for file in files if not file.exists()]:
-            found = f"names the shard {shown(missing[0])}, which is not in the folder"
+            found = f"names the shard {printable(missing[0])}, which is not in the folder"
             raise refusal(index, Flaw(found, REMEDY))
         return files, listed
     files = sorted(folder.glob("*.safetensors"))
     if len(files) != 1:
         pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in folder.glob(pattern))
-        remedy = f"run `saccade convert {shown(folder / pickles[0])}`" if pickles else "check the folder"
-        found = f"holds {len(files)} safetensors files and neither {SINGLE} nor {INDEX}; expected one"
+        remedy = f"run `saccade convert {printable(folder / pickles[0])}`" if pickles else "check the folder"
+        found = (
+            f"holds {len(files)} safetensors files, but neither {SINGLE} nor {INDEX}; expected one of them"
+        )
         raise refusal(folder, Flaw(found, remedy))
     return files, {}
 
 
 def _check_shards(listed: Mapping[str, str], parts: Mapping[Path, Mapping[str, Header]]) -> None:
-    """Refuse shards that hold other tensors than their index lists."""
+    """Refuse shards whose tensors are not those that their index lists."""
     held = {path.name: part for path, part in parts.items()}
     for name, shard in listed.items():
         if name not in held[shard]:
             index = next(iter(parts)).parent / INDEX
             raise refusal(
-                index, Flaw(f"lists tensor '{shown(name)}' in {shown(shard)}, which does not have it")
+                index, Flaw(f"lists tensor '{printable(name)}' in {printable(shard)}, which does not have it")
             )
     for path, part in parts.items():
         for name in part:
-            # A tensor that nobody lists would be lost without a word, or win over its namesake by chance.
+            # An unlisted tensor would be dropped silently, or replace its namesake by chance.
             if listed.get(name) != path.name:
-                raise refusal(path, Flaw(f"holds tensor '{shown(name)}', which {INDEX} does not list there"))
+                raise refusal(
+                    path, Flaw(f"holds tensor '{printable(name)}', which {INDEX} does not list there")
+                )
 
 
 def _weight_map(index: Path, value: dict[str, Any]) -> dict[str, str]:
@@ -214,7 +219,7 @@ def _weight_map(index: Path, value: dict[str, Any]) -> dict[str, str]:
     for name, shard in listed.items():
         plain = isinstance(shard, str) and shard.isprintable() and not set(shard) & set("/\\:")
         if not plain or not shard.endswith(".safetensors") or shard.startswith("."):
-            found = f"puts tensor '{shown(name)}' into '{shown(shard)}'"
+            found = f"puts tensor '{printable(name)}' into '{printable(shard)}'"
             raise refusal(index, Flaw(found + "; expected the name of a file beside it"))
     return listed
 
@@ -260,7 +265,7 @@ def read_tensors(
             [(file, (reader, _))] = parts.items()
             verify(file, reader, sha256)
         if missing := (wanted or set()) - held.keys():
-            found = f"has no tensor '{shown(min(missing))}', which was expected"
+            found = f"has no tensor '{printable(min(missing))}', which was expected"
             raise refusal(path, Flaw(found, "check that it is the right model"))
         loaded: dict[str, torch.Tensor] = {}
         for file, (reader, part) in parts.items():
@@ -278,17 +283,17 @@ def _load_safetensors(file: BufferedReader, names: list[str]) -> dict[str, "torc
     from safetensors import SafetensorError, safe_open
 
     loaded = {}
-    # The open descriptor and not the path: what was checked cannot be exchanged before it is mapped.
+    # The open descriptor, not the path: nobody can swap the file between the check and the mapping.
     try:
         with safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as opened:
             for name in names:
                 loaded[name] = opened.get_tensor(name)
     except (SafetensorError, OSError) as error:
-        raise Flaw(f"is refused by the safetensors library ({shown(error)})") from error
+        raise Flaw(f"is refused by the safetensors library ({printable(error)})") from error
     for name, tensor in loaded.items():
         if tensor.dtype is torch.bool and tensor.numel() and tensor.view(torch.uint8).max() > 1:
             raise Flaw(
-                f"has tensor '{shown(name)}' of truth values with other bytes than the 0 and 1 expected"
+                f"has tensor '{printable(name)}' of booleans with bytes other than the 0 and 1 expected"
             )
     return loaded
 
@@ -311,7 +316,7 @@ def _load_npz(file: BufferedReader, names: list[str]) -> dict[str, "torch.Tensor
 def write_safetensors(
     path: Path, tensors: Mapping[str, "torch.Tensor"], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors so that the file is whole or not there; the same tensors always give the same bytes."""
+    """Write tensors, whole or not at all; the same tensors always give the same bytes."""
     import torch
 
     if not tensors:
@@ -322,7 +327,9 @@ def write_safetensors(
         try:
             check_name(name)
             if dtype not in CODES or tensor.layout is not torch.strided or tensor.is_meta:
-                raise Flaw(f"cannot hold tensor '{shown(name)}' ({dtype}, {tensor.layout}, {tensor.device})")
+                raise Flaw(
+                    f"cannot hold tensor '{printable(name)}' ({dtype}, {tensor.layout}, {tensor.device})"
+                )
         except Flaw as flaw:
             raise refusal(path, flaw) from flaw
         described[name] = Header(tuple(tensor.shape), dtype)

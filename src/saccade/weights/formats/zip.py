@@ -1,4 +1,4 @@
-"""The directory of a zip file, read by our own rules, so that what was checked is what is used.
+"""The directory of a zip file, read by our own strict rules, so that what is checked is what is used.
 
 Both npz files and torch checkpoints are zips. `zipfile` accepts comments, prefixes, repeated names, overlaps
 and any number of entries; none of them occurs in a model file, and each has carried an attack.
@@ -9,12 +9,13 @@ import zlib
 from mmap import mmap
 from typing import NamedTuple
 
-from saccade.files.paths import Flaw, check_name, shown
+from saccade.files.paths import Flaw, check_name
+from saccade.wording import printable
 
 ENTRIES = 100_000
 DIRECTORY = 32_000_000
 STORED, DEFLATED = 0, 8
-FULL16, FULL32 = 0xFFFF, 0xFFFFFFFF
+FULL32 = 0xFFFFFFFF
 
 
 class ZipMember(NamedTuple):
@@ -30,7 +31,7 @@ class ZipMember(NamedTuple):
 
 
 def members(data: mmap) -> dict[str, ZipMember]:
-    """Read the directory at the end; names are unique and plain, members stay apart and inside the file."""
+    """Read the directory at the end; refuse odd or repeated names and members that overlap."""
     try:
         count, size, offset = _ending(data)
         directory = data[offset : offset + size]
@@ -39,7 +40,7 @@ def members(data: mmap) -> dict[str, ZipMember]:
         while at < len(directory):
             member, at = _entry(data, directory, at, offset)
             if member.name in found:
-                raise Flaw(f"is a zip file with two members named '{shown(member.name)}'")
+                raise Flaw(f"is a zip file with two members named '{printable(member.name)}'")
             found[member.name] = member
     except (struct.error, UnicodeDecodeError, IndexError):
         raise Flaw("is a zip file with a broken directory") from None
@@ -48,7 +49,9 @@ def members(data: mmap) -> dict[str, ZipMember]:
     end = 0
     for member in sorted(found.values(), key=lambda m: m.header):
         if member.header < end:
-            raise Flaw(f"is a zip file whose member '{shown(member.name)}' overlaps another, as zip bombs do")
+            raise Flaw(
+                f"is a zip file whose member '{printable(member.name)}' overlaps another, as zip bombs do"
+            )
         end = member.start + member.packed
     return found
 
@@ -91,13 +94,13 @@ def _entry(data: mmap, directory: bytes, at: int, limit: int) -> tuple[ZipMember
         size, packed, header = _zip64(more, size, packed, header)
     if flags & 1 or method not in (STORED, DEFLATED):
         how = "encrypted" if flags & 1 else f"packed by method {method}"
-        raise Flaw(f"is a zip file whose member '{shown(name)}' is {how}; expected stored or deflated")
+        raise Flaw(f"is a zip file whose member '{printable(name)}' is {how}; expected stored or deflated")
     if data[header : header + 4] != b"PK\3\4" or data[header + 30 : header + 30 + named] != raw:
-        raise Flaw(f"is a zip file whose member '{shown(name)}' is not where its directory says")
+        raise Flaw(f"is a zip file whose member '{printable(name)}' is not where its directory says")
     start = header + 30 + sum(struct.unpack_from("<2H", data, header + 26))
     if start + packed > limit or (method == STORED and size != packed):
         raise Flaw(
-            f"is a zip file whose member '{shown(name)}' is longer than the file, or lies about its size"
+            f"is a zip file whose member '{printable(name)}' is longer than the file, or lies about its size"
         )
     return ZipMember(name, method, crc, packed, size, header, start), at
 
@@ -125,7 +128,7 @@ def start_of(data: mmap, member: ZipMember, length: int) -> bytes:
         return zlib.decompressobj(-15).decompress(packed, min(length, member.size))
     except zlib.error:
         raise Flaw(
-            f"has a member '{shown(member.name)}' that does not unpack, as after a broken download"
+            f"has a member '{printable(member.name)}' that does not unpack, as after a broken download"
         ) from None
 
 
@@ -134,7 +137,7 @@ def check_stored(data: mmap, member: ZipMember) -> None:
     with memoryview(data)[member.start : member.start + member.size] as view:
         if member.method != STORED or zlib.crc32(view) != member.crc:
             raise Flaw(
-                f"has a member '{shown(member.name)}' with a wrong checksum, as after a broken download"
+                f"has a member '{printable(member.name)}' with a wrong checksum, as after a broken download"
             )
 
 
@@ -147,5 +150,7 @@ def content(data: mmap, member: ZipMember) -> bytes:
         except zlib.error:
             made = b""
     if len(made) != member.size or zlib.crc32(made) != member.crc:
-        raise Flaw(f"has a member '{shown(member.name)}' with a wrong checksum, as after a broken download")
+        raise Flaw(
+            f"has a member '{printable(member.name)}' with a wrong checksum, as after a broken download"
+        )
     return made

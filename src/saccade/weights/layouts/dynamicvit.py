@@ -1,7 +1,7 @@
 """The layout of DynamicViT's checkpoints (Rao et al. 2021): timm's names, and those of the predictors.
 
-Neither the places of the predictors nor the share of patches that they keep is in the file. Where no config
-stands beside it, places are spread evenly (before blocks 3, 6 and 9 of 12, as published) and 0.7 is kept.
+The file has neither the places of the predictors nor the share of patches that they keep. Without a config
+beside it, they are spread evenly (before blocks 3, 6 and 9 of 12, as published) and keep 0.7.
 """
 
 from collections.abc import Iterable, Mapping
@@ -76,8 +76,8 @@ def read_preprocess(side: Mapping[str, Any], config: PrunedConfig) -> Preprocess
 def write_side(config: PrunedConfig, preprocess: Preprocess, labels: list[str]) -> dict[str, Any]:
     """Return the files beside the weights: timm's, with what the loop needs."""
     made = timm.write_side(config.vit, preprocess, labels)
-    told = {"pruning_loc": list(config.places), "token_ratio": list(config.ratios)}
-    made["config.json"]["model_args"] |= told
+    arguments = {"pruning_loc": list(config.places), "token_ratio": list(config.ratios)}
+    made["config.json"]["model_args"] |= arguments
     return made
 
 

@@ -1,7 +1,7 @@
 """Hugging Face's layout of ViT, DeiT, DINOv2 and the MAE encoder: recognise, read, write.
 
 The names are those of published files, which today's `transformers` still writes; its newer names in memory
-are read too. GELU, eps and heads stand in config.json; without one, each kind's usual values are taken.
+are read too. GELU, eps and heads are in config.json; without one, each kind's usual values apply.
 """
 
 import re
@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from saccade.errors import ModelError, UsageError
-from saccade.files.paths import shown
 from saccade.models.hybrid import HybridConfig
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
 from saccade.weights.layouts import infer
 from saccade.weights.layouts.hf_side import GELUS, kind_of, read_preprocess, write_side
 from saccade.weights.layouts.rules import Config, Layout, Rule, Shapes, front_rule, renamed
+from saccade.wording import printable
 
 PREFIXES = ("vit.", "deit.", "dinov2.", "dinov2_with_registers.")
 NEWER = [  # transformers' names in memory since version 5, and those of the files
@@ -124,7 +124,7 @@ def check_hf(shapes: Shapes, side: Mapping[str, Any]) -> None:
     known = _kinds(shapes)
     for name, (types, words) in PLAIN.items():
         if name in side and (isinstance(side[name], bool) or not isinstance(side[name], types)):
-            raise ModelError(f"config.json says {name} {shown(repr(side[name]), 60)}; expected {words}")
+            raise ModelError(f"config.json says {name} {printable(repr(side[name]), 60)}; expected {words}")
     if kind in TYPES and kind not in known:
         raise ModelError(
             f"config.json says model_type {kind!r}, whose class in transformers leaves out "
@@ -133,7 +133,7 @@ def check_hf(shapes: Shapes, side: Mapping[str, Any]) -> None:
         )
     if side.get("problem_type") not in TASKS:
         raise ModelError(
-            f"config.json says problem_type {shown(repr(side['problem_type']), 60)}; expected "
+            f"config.json says problem_type {printable(repr(side['problem_type']), 60)}; expected "
             f"single_label_classification; remove the line if each image has one class"
         )
     for name, value in _supported(shapes, side, width).items():
@@ -141,7 +141,7 @@ def check_hf(shapes: Shapes, side: Mapping[str, Any]) -> None:
         same = claimed == value and isinstance(claimed, bool) == isinstance(value, bool)
         if claimed is not None and not same:
             raise ModelError(
-                f"config.json says {name} {shown(repr(claimed), 60)}; expected {value!r}; either the "
+                f"config.json says {name} {printable(repr(claimed), 60)}; expected {value!r}; either the "
                 f"model is not supported, or the file and its config do not belong together"
             )
 

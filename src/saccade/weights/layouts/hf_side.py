@@ -9,10 +9,10 @@ from typing import Any
 
 from saccade.data.image.preprocess import HALF, Preprocess
 from saccade.errors import ModelError, UsageError
-from saccade.files.paths import shown
 from saccade.models.vit import ViTConfig
 from saccade.weights.layouts import infer
 from saccade.weights.layouts.rules import Config
+from saccade.wording import printable
 
 GELUS = {
     "gelu": "erf", "gelu_python": "erf",
@@ -168,7 +168,7 @@ def read_preprocess(side: Mapping[str, Any], config: Config) -> Preprocess:
     usual = PROCESSORS[kind]
     for step, value in side.items():
         if step.startswith("do_") and value and step not in STEPS:
-            raise ModelError(f"{shown(step, 60)} is {shown(repr(value), 60)}; expected false")
+            raise ModelError(f"{printable(step, 60)} is {printable(repr(value), 60)}; expected false")
     if side.get("do_resize", True) is False:
         raise ModelError("do_resize is false; expected true: images of any size are resized here")
     crops = side.get("do_center_crop", "crop_size" in usual)
@@ -182,7 +182,7 @@ def read_preprocess(side: Mapping[str, Any], config: Config) -> Preprocess:
     number = side.get("resample", usual["resample"])
     if type(number) is not int or number not in FILTERS:
         raise ModelError(
-            f"resample is {shown(repr(number), 60)}; expected 0 to 3 ({', '.join(FILTERS.values())})"
+            f"resample is {printable(repr(number), 60)}; expected 0 to 3 ({', '.join(FILTERS.values())})"
         )
     mean, std = _statistics(side, usual["stats"])
     fit, before = _fit(size, crops, final)
@@ -201,7 +201,7 @@ def _stem(name: Any) -> str:
     for ending in ("Fast", "Pil", "ImageProcessor", "FeatureExtractor"):
         name = name.removesuffix(ending)
     if name not in PROCESSORS:
-        raise ModelError(f"its class is {shown(repr(name), 60)}; expected one of {', '.join(PROCESSORS)}")
+        raise ModelError(f"its class is {printable(repr(name), 60)}; expected one of {', '.join(PROCESSORS)}")
     return str(name)
 
 
@@ -211,8 +211,8 @@ def _fit(size: Mapping[str, Any], crops: bool, final: tuple[Any, Any]) -> tuple[
         return "squash+crop" if crops else "squash", _sides("size", size)
     if size.keys() != {"shortest_edge"} or not crops or final[0] != final[1]:
         raise ModelError(
-            f"size is {shown(repr(dict(size)), 80)}; expected height and width, or shortest_edge and a "
-            f"square crop"
+            f"size is {printable(repr(dict(size)), 80)}; expected height and width, "
+            "or shortest_edge and a square crop"
         )
     return "crop", _sides("size", {"height": size["shortest_edge"], "width": size["shortest_edge"]})
 
@@ -220,7 +220,7 @@ def _fit(size: Mapping[str, Any], crops: bool, final: tuple[Any, Any]) -> tuple[
 def _sides(name: str, found: Mapping[str, Any]) -> tuple[int, int]:
     sides = found.get("height"), found.get("width")
     if not all(type(side) is int and 0 < side <= MOST for side in sides):
-        raise ModelError(f"{name} is {shown(repr(dict(found)), 80)}; expected 1 to {MOST} pixels")
+        raise ModelError(f"{name} is {printable(repr(dict(found)), 80)}; expected 1 to {MOST} pixels")
     return sides  # type: ignore[return-value]
 
 
@@ -240,7 +240,7 @@ def _statistics(side: Mapping[str, Any], usual: Any) -> tuple[Any, Any]:
     given = side.get("rescale_factor", 1 / 255)
     factor = (255 * given if isinstance(given, int | float) else 0) if side.get("do_rescale", True) else 255.0
     if not 1e-3 <= factor <= 1e3:
-        raise ModelError(f"rescale_factor is {shown(repr(given), 60)}; expected about 1 / 255")
+        raise ModelError(f"rescale_factor is {printable(repr(given), 60)}; expected about 1 / 255")
     mean, std = (
         side.get(name, value) for name, value in zip(("image_mean", "image_std"), usual, strict=True)
     )
@@ -256,5 +256,5 @@ def _three(name: str, value: Any) -> list[float]:
     numbers = [value] * 3 if isinstance(value, int | float) else value
     plain = isinstance(numbers, list | tuple) and all(type(n) in (int, float) for n in numbers)
     if not plain or len(numbers) != 3 or not all(abs(n) <= 1e6 for n in numbers):
-        raise ModelError(f"{name} is {shown(repr(value), 80)}; expected 3 numbers")
+        raise ModelError(f"{name} is {printable(repr(value), 80)}; expected 3 numbers")
     return [float(n) for n in numbers]

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from saccade.errors import ModelError, UsageError, check_word
 from saccade.files.atomic import write_bytes
-from saccade.files.paths import shown
 from saccade.files.strict_json import write_json
 from saccade.models.build import undrawn
 from saccade.models.text.bert import BERT, BERTConfig
@@ -34,16 +33,17 @@ from saccade.weights.layouts.rules import (
     renamed,
     reshaped,
     save,
-    some,
+    some_sorted,
     state,
 )
+from saccade.wording import printable
 
 LARGEST = 2**26
 """Bytes of a tokenizer's file; the largest published ones have half of this."""
-BENDS = {"gelu": ("gelu", "erf"), "gelu_new": ("gelu", "tanh"), "gelu_pytorch_tanh": ("gelu", "tanh"),
+ACTIVATIONS = {"gelu": ("gelu", "erf"), "gelu_new": ("gelu", "tanh"), "gelu_pytorch_tanh": ("gelu", "tanh"),
          "relu": ("relu", "erf")}  # fmt: skip
 UNUSED = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|embeddings\.position_ids")
-AGAIN = {  # what a tied file may hold a second time, and what it must equal
+COPIES = {  # tensors that a tied file may repeat, and what each must equal
     "lm_head.weight": "wte.weight",
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -126,18 +126,18 @@ def read_config(shapes: Shapes, side: Mapping[str, Any]) -> GPTConfig | BERTConf
     )
 
 
-def _bend(side: Mapping[str, Any], key: str, default: str) -> tuple[str, str]:
+def _activation(side: Mapping[str, Any], key: str, default: str) -> tuple[str, str]:
     word = side.get(key, default)
-    check_word(f"{key} of config.json", word, BENDS)
-    return BENDS[word]
+    check_word(f"{key} of config.json", word, ACTIVATIONS)
+    return ACTIVATIONS[word]
 
 
 def _plain(side: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
-    """Refuse a config that asks for another computation than the published models'."""
+    """Refuse a config that does not compute what the published models do."""
     for name, value in usual.items():
         if side.get(name, value) != value:
             raise ModelError(
-                f"config.json sets {name} to {shown(side[name])}, but only {value!r} is computed here"
+                f"config.json sets {name} to {printable(side[name])}, but only {value!r} is computed here"
             )
 
 
@@ -145,7 +145,7 @@ def _gpt(shapes: Shapes, side: Mapping[str, Any]) -> GPTConfig:
     _plain(side, {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
                   "add_cross_attention": False})  # fmt: skip
     vocabulary, width = shapes["wte.weight"]
-    bend, gelu = _bend(side, "activation_function", "gelu_new")
+    bend, gelu = _activation(side, "activation_function", "gelu_new")
     eps, dropout = float(side.get("layer_norm_epsilon", 1e-5)), float(side.get("resid_pdrop", 0.1))
     return GPTConfig(
         vocabulary=vocabulary,
@@ -164,7 +164,7 @@ def _bert(shapes: Shapes, side: Mapping[str, Any]) -> BERTConfig:
     _plain(side, {"position_embedding_type": "absolute", "is_decoder": False, "tie_word_embeddings": True,
                   "add_cross_attention": False})  # fmt: skip
     vocabulary, width = shapes["embeddings.word_embeddings.weight"]
-    bend, gelu = _bend(side, "hidden_act", "gelu")
+    bend, gelu = _activation(side, "hidden_act", "gelu")
     if bend != "gelu":
         raise ModelError(f"config.json sets hidden_act to {bend!r}, but a BERT uses GELU here")
     eps, dropout = float(side.get("layer_norm_eps", 1e-12)), float(side.get("hidden_dropout_prob", 0.1))
@@ -192,14 +192,14 @@ def read(found: Identified) -> GPT | BERT:
     rules = gpt_rules(config) if isinstance(config, GPTConfig) else bert_rules(config)
     module = undrawn(lambda: GPT(config) if isinstance(config, GPTConfig) else BERT(config))
     expected = save(rules, state(module))
-    again = {name for name in headers.keys() - expected.keys() if AGAIN.get(name) in headers}
+    again = {name for name in headers.keys() - expected.keys() if COPIES.get(name) in headers}
     _check_headers(expected, {name: header for name, header in headers.items() if name not in again})
     read = read_tensors(found.path, names=list(kept), expected=found.headers)
     theirs = {kept[name]: tensor for name, tensor in read.items()}
     for name in again:
-        same = headers[name] == headers[AGAIN[name]]  # torch.equal fails on two dtypes
-        if not same or not torch.equal(theirs.pop(name), theirs[AGAIN[name]]):
-            raise ModelError(f"{name} differs from {AGAIN[name]}, though config.json ties them")
+        same = headers[name] == headers[COPIES[name]]  # torch.equal fails on two dtypes
+        if not same or not torch.equal(theirs.pop(name), theirs[COPIES[name]]):
+            raise ModelError(f"{name} differs from {COPIES[name]}, though config.json ties them")
     tensors = {name: tensor.float().contiguous() for name, tensor in load(rules, theirs).items()}
     module.load_state_dict(tensors, assign=True)
     return module.eval()
@@ -225,7 +225,9 @@ def write(folder: Path, module: GPT | BERT, tokenizer: Mapping[str, bytes] | Non
     rules = gpt_rules(config) if isinstance(config, GPTConfig) else bert_rules(config)
     tensors = state(module)
     if left := tensors.keys() - {name for rule in rules for name in rule.ours}:
-        raise UsageError(f"Hugging Face's layout has no place for {some(left)}; keep saccade's own format")
+        raise UsageError(
+            f"Hugging Face's layout has no place for {some_sorted(left)}; keep saccade's own format"
+        )
     prefix = "transformer." if isinstance(config, GPTConfig) else "bert."
     theirs = {
         name if name.startswith(("lm_head.", "cls.", "classifier.")) else prefix + name: tensor.contiguous()

@@ -82,7 +82,7 @@ def check_style(vit: ViTConfig, theirs: BlockStyle, whose: str) -> None:
         raise UsageError(
             f"{whose} layout means norm {theirs.norm}, placement {theirs.placement}, eps {theirs.eps:g}, "
             f"GELU {theirs.gelu}; this model has {vit.block.norm}, {vit.block.placement}, {vit.block.eps:g}, "
-            f"{vit.block.gelu} and would answer wrongly there"
+            f"{vit.block.gelu} and would give wrong answers there"
         )
     if vit.position != "learned":
         raise UsageError(f"{whose} layout expects learnt positions; this model has {vit.position!r}")

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError
-from saccade.files.paths import shown
 from saccade.models.hybrid import HybridConfig
 from saccade.models.looped import LoopConfig
 from saccade.models.vit import ViTConfig
 from saccade.weights.formats.safetensors import Header
+from saccade.wording import printable, some
 
 Config = ViTConfig | HybridConfig
 C = TypeVar("C", bound=ViTConfig | HybridConfig | LoopConfig)
@@ -40,7 +40,7 @@ def join(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """These tensors of ours are those of theirs; `load` turns theirs into ours, `save` ours into theirs."""
+    """Our names and theirs of the same weights; `load` turns theirs into ours, `save` ours into theirs."""
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
@@ -127,23 +127,21 @@ def state(module: nn.Module) -> Tensors:
     return {name: tensor for name, tensor in module.state_dict().items() if tensor.numel()}
 
 
-def some(names: Iterable[str], most: int = 4) -> str:
-    """Return the first few names and how many more there are."""
-    listed = sorted(names)
-    more = len(listed) - most
-    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
+def some_sorted(names: Iterable[str], most: int = 4) -> str:
+    """Return the first few names of a set, whole, and how many more there are."""
+    return some(sorted(names), most, limit=10_000)
 
 
 def examine(what: str, expected: Shapes, found: Shapes) -> None:
     """Refuse a set of tensors that is not the expected one, naming what is missing, extra or misshapen."""
     wrong = []
     if missing := expected.keys() - found.keys():
-        wrong.append(f"{len(missing)} missing ({some(missing)})")
+        wrong.append(f"{len(missing)} missing ({some_sorted(missing)})")
     if extra := found.keys() - expected.keys():
-        wrong.append(f"{len(extra)} unexpected ({some(extra)})")
+        wrong.append(f"{len(extra)} unexpected ({some_sorted(extra)})")
     shapes = [n for n in expected.keys() & found.keys() if tuple(expected[n]) != tuple(found[n])]
     if shapes:
-        listed = some(f"{n} is {_by(found[n])} instead of {_by(expected[n])}" for n in shapes)
+        listed = some_sorted(f"{n} is {_by(found[n])} instead of {_by(expected[n])}" for n in shapes)
         wrong.append(f"{len(shapes)} of the wrong shape ({listed})")
     if wrong:
         raise ModelError(
@@ -159,10 +157,10 @@ def check_dtypes(where: str, expected: Mapping[str, Tensor], found: Mapping[str,
         whole = str(expected[name].dtype).removeprefix("torch.")
         fits = FLOATS if expected[name].is_floating_point() else (whole,)
         if found[name].dtype not in fits:
-            wrong.append(f"{shown(name, 60)} is {found[name].dtype}")
+            wrong.append(f"{printable(name, 60)} is {found[name].dtype}")
     if wrong:
         raise ModelError(
-            f"{where} holds {len(wrong)} tensors with an unsupported dtype ({some(wrong, 2)}); "
+            f"{where} holds {len(wrong)} tensors with an unsupported dtype ({some_sorted(wrong, 2)}); "
             f"expected {', '.join(FLOATS)}; ask its author for weights that are not quantised"
         )
 

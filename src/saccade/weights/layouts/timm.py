@@ -1,7 +1,7 @@
 """The layout of timm's Vision Transformers (`blocks.0.attn.qkv.weight`): recognise, read, write.
 
-Computed with the erf GELU and LayerNorm eps 1e-6. The number of heads is not in the file: it stands in the
-config beside it, or is width / 64.
+Computed with the erf GELU and LayerNorm eps 1e-6. The number of heads is not in the file: it is in the
+config beside it, or else width / 64.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,13 +11,13 @@ from typing import Any
 
 from saccade.data.image.preprocess import Preprocess
 from saccade.errors import ModelError, UsageError
-from saccade.files.paths import shown
 from saccade.models.hybrid import HybridConfig, factor_of
 from saccade.models.vit import ViTConfig
 from saccade.nn.block import BlockStyle
 from saccade.nn.pool import KINDS
 from saccade.weights.layouts import infer
 from saccade.weights.layouts.rules import Config, Layout, Rule, Shapes, front_rule, join, renamed
+from saccade.wording import printable
 
 SIZE_NAMES = {
     192: "tiny",
@@ -172,7 +172,7 @@ def read_preprocess(side: Mapping[str, Any], config: Config) -> Preprocess:
     given = {name: kind(cfg[name]) for name, kind in known.items() if name in cfg}
     crop, mode = float(cfg.get("crop_pct", 0.9)), cfg.get("crop_mode") or "center"
     if mode not in MODES.values():
-        raise ModelError(f"crop_mode is {shown(repr(mode), 60)}; expected one of center, squash")
+        raise ModelError(f"crop_mode is {printable(repr(mode), 60)}; expected one of center, squash")
     fit = "crop" if mode == "center" else "squash" if crop == 1 else "squash+crop"
     return Preprocess(size=vit.image, fit=fit, crop=crop, **given)
 
@@ -254,7 +254,7 @@ def _check_arguments(given: Mapping[str, Any]) -> None:
     for name, value in ARGUMENTS.items():
         if given.get(name, value) != value:
             raise ModelError(
-                f"config.json says {name} {shown(repr(given[name]), 60)} in model_args; expected "
+                f"config.json says {name} {printable(repr(given[name]), 60)} in model_args; expected "
                 f"{value!r}; no other value is supported"
             )
 
@@ -281,8 +281,8 @@ def _pool(shapes: Shapes, tokens: int, side: Mapping[str, Any], given: Mapping[s
     ]
     if other:
         raise ModelError(
-            f"config.json says global_pool {shown(repr(other[0]), 60)}, but a model with these tensors pools "
-            f"by {theirs!r} here; no other pooling is supported"
+            f"config.json says global_pool {printable(repr(other[0]), 60)}, but a model with these tensors "
+            f"pools by {theirs!r} here; no other pooling is supported"
         )
     if tokens == 2:
         return "pair"

@@ -1,7 +1,7 @@
 """The program of the restricted process that `unpickle` starts: torch checkpoint in, safetensors out.
 
-It gets two open files and needs nothing else of the machine, so everything else is taken away before the
-first byte of the checkpoint is read. torch is never imported.
+It gets two open files and needs nothing else from the machine, so it gives up all other rights before it
+reads the first byte of the checkpoint. torch is never imported.
 """
 
 import codecs
@@ -18,10 +18,11 @@ from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from typing import Any
 
-from saccade.files.paths import Flaw, check_name, shown
+from saccade.files.paths import Flaw, check_name
 from saccade.weights.formats.pickle.machine import ADVICE, TORCH_MAGIC, Machine, Tape, View
 from saccade.weights.formats.safetensors import SIZES, Header, arrange, nbytes, write_header
 from saccade.weights.formats.zip import STORED, check_stored, content, members
+from saccade.wording import printable
 
 FORBIDDEN = 77
 SECONDS = 60
@@ -32,7 +33,7 @@ Records = dict[str, tuple[int, int]]
 
 
 def room(size: int) -> int:
-    """Return how many bytes the output may have: shared and expanded tensors are written out, in reason."""
+    """Return the most bytes that the output may have: shared and expanded tensors are written out in full."""
     return 4 * size + 64 * 2**20
 
 
@@ -72,14 +73,17 @@ def read_zip(data: mmap) -> tuple[object, Records]:
     root = next(iter(files)).partition("/")[0]
     outside = next((name for name in files if not name.startswith(f"{root}/")), None)
     if outside is not None:
-        found = f"is a torch checkpoint with '{shown(outside)}' outside its one folder '{shown(root)}'"
+        found = (
+            f"is a torch checkpoint with '{printable(outside)}' outside its one folder '{printable(root)}'"
+        )
         raise Flaw(found, ADVICE)
     if f"{root}/data.pkl" not in files:
-        raise Flaw(f"is a torch checkpoint without '{shown(root)}/data.pkl'", ADVICE)
+        raise Flaw(f"is a torch checkpoint without '{printable(root)}/data.pkl'", ADVICE)
     for member in files.values():
         if member.method != STORED:
             raise Flaw(
-                f"is a torch checkpoint with the packed member '{shown(member.name)}', as zip bombs have",
+                f"is a torch checkpoint with the compressed member '{printable(member.name)}', "
+                "as in a zip bomb",
                 ADVICE,
             )
     order = files.get(f"{root}/byteorder")
@@ -94,7 +98,8 @@ def read_zip(data: mmap) -> tuple[object, Records]:
         record = files.get(f"{root}/data/{key}")
         if record is None:
             raise Flaw(
-                f"is a torch checkpoint without its record 'data/{shown(key)}', as after a broken download"
+                f"is a torch checkpoint without its record 'data/{printable(key)}', "
+                "as after a broken download"
             )
         check_stored(data, record)
         records[key] = record.start, record.size
@@ -119,9 +124,7 @@ def read_legacy(data: mmap) -> tuple[object, Records]:
             raise Flaw("lists a storage that no tensor uses or that is cut short, as after a broken download")
         (count,) = struct.unpack_from("<q", data, at)
         if count != storage.count:
-            raise Flaw(
-                f"has a storage '{shown(key)}' with {count:,} numbers; {storage.count:,} were announced"
-            )
+            raise Flaw(f"has a storage '{printable(key)}' with {count:,} numbers; expected {storage.count:,}")
         records[key] = at + 8, min(count * SIZES[storage.dtype], len(data) - at - 8)
         at += 8 + count * SIZES[storage.dtype]
     records = _checked(machine, records)
@@ -135,7 +138,7 @@ def _checked(machine: Machine, records: Records) -> Records:
         size, held = storage.count * SIZES[storage.dtype], records.get(key, (0, 0))[1]
         if size > held:
             raise Flaw(
-                f"has a storage '{shown(key)}' that claims {size:,} bytes; its record holds {held:,}",
+                f"has a storage '{printable(key)}' that claims {size:,} bytes; its record holds {held:,}",
                 ADVICE,
             )
     return records
@@ -158,7 +161,7 @@ def choose(tree: object) -> tuple[dict[str, View], str, list[str]]:
     dropped += [".".join([*way, str(key)]) for key in tree if key not in found]
     for name in found:
         check_name(name)
-    return found, ".".join(way), [shown(name) for name in dropped]
+    return found, ".".join(way), [printable(name) for name in dropped]
 
 
 def _nested(tree: object, levels: int) -> bool:
@@ -181,7 +184,7 @@ def parts(data: mmap, views: dict[str, View], records: Records, limit: int) -> I
         start, size = records[views[name].storage.key]
         part = views[name].numbers(memoryview(data)[start : start + size])
         if views[name].dtype == "bool" and bytes(part).strip(b"\0\1"):
-            raise Flaw(f"has tensor '{shown(name)}' of truth values with other bytes than 0 and 1", ADVICE)
+            raise Flaw(f"has tensor '{printable(name)}' of booleans with bytes other than 0 and 1", ADVICE)
         yield part
 
 
@@ -202,24 +205,24 @@ def convert(kind: str, data: mmap, target: int) -> dict[str, object]:
 
 
 def main(kind: str, source: str, target: str) -> None:
-    """Confine this process, convert, print the verdict as one line of JSON, and leave."""
+    """Confine this process, convert, print the result as one line of JSON, and exit."""
     data = mmap(int(source), 0, access=ACCESS_READ)
-    gc.disable()  # it would look again and again at a million objects that all stay
+    gc.disable()  # it would keep scanning a million objects that all stay
     warnings.simplefilter("ignore")  # showing one would open a file
     codecs.lookup("raw-unicode-escape")  # pickles of protocol 0 need it, and importing it later is forbidden
     confine(len(data))
     try:
-        verdict = convert(kind, data, int(target))
+        result = convert(kind, data, int(target))
     except Flaw as flaw:
-        verdict = {"found": flaw.found, "remedy": flaw.remedy}
+        result = {"found": flaw.found, "remedy": flaw.remedy}
     except MemoryError:
-        verdict = {"found": "needs more memory to read than four times its size", "remedy": ADVICE}
+        result = {"found": "needs more memory to read than four times its size", "remedy": ADVICE}
     except OSError as error:
-        verdict = {"errno": error.errno or errno.EIO}
-    except Exception as error:  # the parent must get a sentence, whatever the file made of this program
-        verdict = {
+        result = {"errno": error.errno or errno.EIO}
+    except Exception as error:  # the parent must get a sentence, whatever the file did to this process
+        result = {
             "found": f"cannot be read as a torch checkpoint ({type(error).__name__})",
             "remedy": ADVICE,
         }
-    os.write(1, json.dumps(verdict).encode() + b"\n")
+    os.write(1, json.dumps(result).encode() + b"\n")
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Torch checkpoints of strangers turned into safetensors by a process that has nothing to lose."""
+"""Convert untrusted torch checkpoints to safetensors in a process without any rights."""
 
 import os
 import signal
@@ -12,12 +12,13 @@ from typing import Any
 
 from saccade.errors import ResourceError
 from saccade.files.atomic import replacing
-from saccade.files.paths import Flaw, open_file, refusal, shown
+from saccade.files.paths import Flaw, open_file, refusal
 from saccade.files.strict_json import parse_json
 from saccade.weights.formats.pickle.child import FORBIDDEN
 from saccade.weights.formats.pickle.machine import ADVICE
 from saccade.weights.formats.safetensors import read_headers
 from saccade.weights.formats.tensors import PICKLES, headers_of, kind_of, unreadable
+from saccade.wording import printable
 
 PATIENCE = 300
 START = (
@@ -44,7 +45,7 @@ def unpickle(path: Path, out: Path) -> Report:
     with open_file(path) as source:
         what = kind_of(source)
         if what in ("safetensors", "npz", "zip"):
-            headers_of(path, source)  # a damaged file is refused in its own words
+            headers_of(path, source)  # a damaged file gets its own message
         if what not in PICKLES:
             raise refusal(path, _not_a_pickle(path, what))
         size = os.fstat(source.fileno()).st_size
@@ -84,7 +85,7 @@ def _run(path: Path, what: str, source: BufferedReader, target: BufferedRandom) 
         found = f"kept the restricted process busy for {PATIENCE} seconds"
         raise refusal(path, Flaw(found, ADVICE)) from None
     except OSError as error:
-        words = f"no process could be started to read {shown(path)} ({error.strerror})"
+        words = f"no process could be started to read {printable(path)} ({error.strerror})"
         raise ResourceError(f"{words}; free some memory or disk and try again") from error
     if done.returncode:
         raise refusal(path, Flaw(f"stopped the process that read it ({_ending(done.returncode)})", ADVICE))
@@ -94,18 +95,20 @@ def _run(path: Path, what: str, source: BufferedReader, target: BufferedRandom) 
 def _ending(code: int) -> str:
     if code < 0:
         return signal.strsignal(-code) or f"signal {-code}"
-    return "it asked for something forbidden" if code == FORBIDDEN else f"exit code {code}"
+    return "it tried something forbidden" if code == FORBIDDEN else f"exit code {code}"
 
 
 def _report(path: Path, verdict: dict[str, Any], target: BufferedRandom) -> Report:
-    """Believe neither the verdict nor the file of the restricted process before they are checked."""
+    """Return the report of the restricted process; trust neither it nor the file before both are checked."""
     match verdict:
         case {"errno": int(code)}:
             raise OSError(code, os.strerror(code))
         case {"found": str(found), "remedy": str(remedy)}:
-            raise refusal(path, Flaw(shown(found, 500), shown(remedy)))
+            raise refusal(path, Flaw(printable(found, 500), printable(remedy)))
         case {"tensors": int(count), "chosen": str(chosen), "dropped": [*dropped]}:
             held = len(read_headers(target.fileno()))
             if held == count:
-                return Report(count, shown(chosen), tuple(map(shown, dropped)))
-    raise refusal(path, Flaw("made the process that read it contradict itself", ADVICE))
+                return Report(count, printable(chosen), tuple(map(printable, dropped)))
+    raise refusal(
+        path, Flaw("made the process that read it report something other than what it wrote", ADVICE)
+    )

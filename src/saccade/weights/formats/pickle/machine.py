@@ -1,7 +1,7 @@
 """The pickles that torch writes, read by a stack machine that has no way to call anything.
 
 Python's own unpickler calls what the file names, if an allow-list lets it. Here nothing can be called: a name
-is looked up in `STORAGES`, `TENSORS`, ... and becomes a description, and any other name ends the reading.
+is looked up in `STORAGES`, `TENSORS`, ... and becomes a description, and any other name is refused.
 """
 
 import math
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from mmap import mmap
 from typing import Any
 
-from saccade.files.paths import Flaw, shown
+from saccade.files.paths import Flaw
 from saccade.weights.formats.safetensors import RANK, SIZES
+from saccade.wording import printable
 
 ADVICE = "nothing was executed; ask its author for safetensors or a plain state_dict"
 TORCH_MAGIC = 0x1950A86A20F9469CFC6C
@@ -72,12 +73,13 @@ class View:
         end = (last + 1) * SIZES[self.dtype] if math.prod(self.shape) else 0
         if end > self.storage.count * SIZES[self.storage.dtype]:
             raise Flaw(
-                f"has a tensor that ends {end:,} bytes into storage '{shown(self.storage.key)}', outside",
+                f"has a tensor that reads {end:,} bytes of storage '{printable(self.storage.key)}', "
+                "past its end",
                 ADVICE,
             )
 
     def numbers(self, record: memoryview) -> bytes | memoryview:
-        """Return the raw numbers in row-major order: a window if they lie so already, else a copy."""
+        """Return the raw numbers in row-major order: a view if they are stored that way, else a copy."""
         count = math.prod(self.shape)
         width = SIZES[self.dtype]
         if not count:
@@ -163,7 +165,7 @@ class Machine:
         except IndexError:
             raise Flaw("is a broken pickle, which takes more from its stack than is there", ADVICE) from None
         except (ValueError, OverflowError, struct.error, Warning) as error:
-            raise Flaw(f"is a broken pickle ({shown(error, 80)})", ADVICE) from None
+            raise Flaw(f"is a broken pickle ({printable(error, 80)})", ADVICE) from None
         raise Flaw("is a pickle without an end", ADVICE)
 
     def cut(self) -> list[Any]:
@@ -182,13 +184,13 @@ class Machine:
 
     def recall(self, index: int) -> None:
         if index not in self.memo:
-            raise Flaw(f"is a broken pickle, which recalls item {index:,} that it never kept", ADVICE)
+            raise Flaw(f"is a broken pickle, which recalls item {index:,} that it never stored", ADVICE)
         self.stack.append(self.memo[index])
 
     def name(self, wanted: str) -> None:
-        """Push an allowed "module name"; every other one ends the reading."""
+        """Push an allowed "module name"; refuse every other one."""
         if wanted not in ALLOWED:
-            name = shown(wanted.replace(" ", "."), 100)
+            name = printable(wanted.replace(" ", "."), 100)
             raise Flaw(
                 f"is a pickle that wants to call {name}; expected tensors and plain containers",
                 ADVICE,
@@ -228,7 +230,7 @@ class Machine:
                 raise Flaw("is a pickle with a reference to something other than a torch storage", ADVICE)
         if not 0 <= count < 2**62 or self.storages.setdefault(key, storage) != storage:
             raise Flaw(
-                f"describes the storage '{shown(key)}' in two ways, or with an impossible size", ADVICE
+                f"describes the storage '{printable(key)}' in two ways, or with an impossible size", ADVICE
             )
         self.stack.append(storage)
 
