@@ -7,6 +7,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from hypothesis import settings
+
+# the same cases each time, so that a run says something about the code; SACCADE_FUZZ looks for new ones
+settings.register_profile("same", derandomize="SACCADE_FUZZ" not in os.environ)
+settings.load_profile("same")
 
 DATA = Path(os.environ.get("SACCADE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
