@@ -275,5 +275,5 @@ def test_every_recipe_sets_fields_that_there_are_and_tells_what_it_reached(path)
     recipe = override(made, found)
     assert text.text_config(recipe.model) if isinstance(recipe, TextRecipe) else names.config(recipe.model)
     first = path.read_text(encoding="utf-8").splitlines()[:6]
-    assert any(re.search(r"Reached: .*(\d\d\.\d+ %|\d\d\.\d BLEU|loss of \d\.\d+)", line) for line in first)
+    assert any(re.search(r"Reached: .*(\d\d\.\d+%|\d\d\.\d BLEU|loss of \d\.\d+)", line) for line in first)
     assert any("saccade train" in line for line in first)

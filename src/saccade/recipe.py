@@ -77,7 +77,7 @@ class Recipe:
     parallel: str = one_of("ddp", "fsdp", default="ddp")
     """With several processes: ddp keeps the whole model in each, fsdp a shard."""
     track: str = ""
-    """Where the metrics go besides the run folder: tensorboard, wandb, mlflow, or several with commas."""
+    """Where else the metrics go: tensorboard, wandb or mlflow; separate several with commas."""
 
     def __post_init__(self) -> None:
         validate(self)

@@ -36,8 +36,8 @@ def some(names: Sequence[str], most: int = 5, limit: int = 400) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Return 0.945 as 94.5 %."""
-    return MISSING if share is None or not math.isfinite(share) else f"{share * 100:.{digits}f} %"
+    """Return 0.945 as 94.5%."""
+    return MISSING if share is None or not math.isfinite(share) else f"{share * 100:.{digits}f}%"
 
 
 def number(value: float | None) -> str:

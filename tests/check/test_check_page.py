@@ -114,7 +114,7 @@ def test_every_link_leads_somewhere_and_every_picture_has_words(place):
     alts = [image["alt"] for image in page.all("img")]
     assert len(alts) == 2 + 2 + 2 + 2 + 2  # contradiction, leak, duplicate, look-alike, suspects
     assert "train/a/1.png, label says a" in alts
-    assert f"train/a/1.png, label says a, model says {HOSTILE}, confidence 87.5 %, in the label 6.2 %" in alts
+    assert f"train/a/1.png, label says a, model says {HOSTILE}, confidence 87.5%, in the label 6.2%" in alts
 
 
 def test_all_that_was_found_is_on_the_page(place):
@@ -135,7 +135,7 @@ def test_all_that_was_found_is_on_the_page(place):
         "1 suspected label among the 9 images that the model was trained on",
         "A model memorises its training labels",
         "model says: " + HOSTILE,
-        "confidence: 87.5 %, in the label 6.2 %",
+        "confidence: 87.5%, in the label 6.2%",
     ):
         assert words in page.text
     rows = re.findall(r"<tr>(.*?)</tr>", place[0].read_text().split('id="balance"')[1])

@@ -132,7 +132,7 @@ def test_norms_are_those_of_the_stream_and_plots_ring_what_stands_out() -> None:
         assert render(plot, LIGHT).startswith(b"\x89PNG")
     planted = summarise(torch.tensor([[[1.0, 1.1, 1.2, 50.0]]]).double(), 0, (2, 2), ["a"])
     curve, maps = norms.plots(planted)
-    assert "1 outlier (25.0 % of the patches) after block 0" in curve.message
+    assert "1 outlier (25.0% of the patches) after block 0" in curve.message
     assert maps.rows[0][-1] == 1
     assert render(maps, DARK) != render(
         norms.plots(summarise(torch.ones(1, 1, 4).double(), 0, (2, 2), ["a"]))[1], DARK

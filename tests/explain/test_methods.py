@@ -10,7 +10,8 @@ from saccade.data.image.preprocess import HALF, IMAGENET, Preprocess
 from saccade.errors import UsageError
 from saccade.explain.methods.gradients import mean_colour
 from saccade.explain.methods.table import METHODS, find_method, fitting_methods
-from saccade.explain.target import held, map_grid
+from saccade.explain.target import map_grid
+from saccade.models.modules import evaluating
 from saccade.models.resnet import ResNet
 
 NAMES = ["relevance", "generic", "attention", "rollout", "gradient_rollout", "gradcam", "gradient",
@@ -216,6 +217,6 @@ def test_a_method_that_does_not_exist_or_does_not_fit_is_told_in_words() -> None
 
 def test_held_gives_gradients_inside_of_inference_mode() -> None:
     module = subject("token")
-    with torch.inference_mode(), held(module):
+    with torch.inference_mode(), evaluating(module, gradients=True):
         assert torch.is_grad_enabled()
         assert not torch.is_inference_mode_enabled()

@@ -253,11 +253,11 @@ def test_methods_that_ask_often_have_one_class_and_those_without_classes_one_map
 
 def test_the_first_sentences_are_made_from_the_numbers(vit):
     _, made, *_, seen = vit
-    assert f"The model's confidence is {made.answers[0].score * 100:.1f} %." in seen.text
+    assert f"The model's confidence is {made.answers[0].score * 100:.1f}%." in seen.text
     grid = made.map("relevance", made.answers[0].index).grid
     verdict = made.results[0].verdict
     said = (
-        f"holds {hottest_tenth(grid) * 100:.0f} % of it. Measured on the model itself, this map is {verdict}."
+        f"holds {hottest_tenth(grid) * 100:.0f}% of it. Measured on the model itself, this map is {verdict}."
     )
     assert said in seen.text
 

@@ -303,5 +303,5 @@ def test_a_dishonest_difference_is_called_chance():
         )  # fmt: skip
 
     assert "may be chance" in conclusion([row("a", 60), row("b", 66)])
-    assert "b reaches an accuracy of 90.0 %, a 60.0 %" in conclusion([row("a", 60), row("b", 90)])
+    assert "b reaches an accuracy of 90.0%, a 60.0%" in conclusion([row("a", 60), row("b", 90)])
     assert "do not overlap" in conclusion([row("a", 60), row("b", 90)])

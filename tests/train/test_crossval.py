@@ -186,8 +186,8 @@ def test_val_is_folded_too_and_test_is_kept_for_the_last_model(place, capsys):
     [summary] = [line for line in told if line.startswith("mean ")]
     low, high = (100 * found["pooled"][end] for end in ("low", "high"))
     assert summary == (
-        f"mean {100 * found['mean']:.1f} % ± {100 * found['deviation']:.1f} (2 folds), "
-        f"pooled accuracy {100 * found['pooled']['accuracy']:.1f} % (95% CI {low:.1f} % to {high:.1f} %)"
+        f"mean {100 * found['mean']:.1f}% ± {100 * found['deviation']:.1f} (2 folds), "
+        f"pooled accuracy {100 * found['pooled']['accuracy']:.1f}% (95% CI {low:.1f}% to {high:.1f}%)"
     )
     assert any(line.startswith("test: accuracy ") for line in told)
 
@@ -424,7 +424,7 @@ def test_pooled_scores_are_those_of_all_pictures_scored_at_once():
 def test_the_report_shows_each_fold_the_spread_and_the_pooled_confusion(whole):
     found = result(whole)
     page = (whole / "report.html").read_text()
-    assert f"The mean of 3 folds is {100 * found['mean']:.1f} %" in page
+    assert f"The mean of 3 folds is {100 * found['mean']:.1f}%" in page
     assert f"their standard deviation {100 * found['deviation']:.1f} points" in page
     assert f"{found['pooled']['correct']} of 24 <bdi>out-of-fold</bdi> images were classified" in page
     assert 'id="each-fold"' in page

@@ -148,7 +148,7 @@ def test_every_picture_has_words_made_from_the_data(pets):
     alts = [image.get("alt") for image in page.all("img")]
     assert all(alts)
     assert len(alts) == len(PLOTS) + 12 + 8
-    assert "Validation accuracy rises from 27.8 % to 94.3 % over 20 epochs." in alts
+    assert "Validation accuracy rises from 27.8% to 94.3% over 20 epochs." in alts
     assert any(
         re.match(r"Breed \d+_\d+.jpg, labelled Breed \d+, predicted Breed \d+ \(", alt) for alt in alts
     )
@@ -208,7 +208,7 @@ def test_the_summary_tells_what_was_trained_and_how_sure_that_is(pets):
         "of 370 validation images were classified correctly",
         "(95% Wilson interval)",
         "The best epoch was chosen on these same images",
-        "Always answering Breed 0 would reach 2.7 %.",
+        "Always answering Breed 0 would reach 2.7%.",
         "saccade train photos/pets --model vit_ti16",
         "is empty",
         "optim.lr",
@@ -563,7 +563,7 @@ def test_lines_and_letters_can_be_told_from_the_paper(ink):
 
 
 def test_numbers_in_words():
-    assert [percent(0.9451), percent(NAN), percent(None)] == ["94.5 %", "–", "–"]
+    assert [percent(0.9451), percent(NAN), percent(None)] == ["94.5%", "–", "–"]
     assert [number(1e-6), number(0.123456), number(math.inf)] == ["1e-06", "0.1235", "–"]
     assert [count(1, "class"), count(2, "class"), count(1234, "picture")] == [
         "1 class",

@@ -89,7 +89,7 @@ def _line(row: "Row", cost: "Cost") -> list[str]:
 
     return [
         row.model,
-        f"{row.fraction * 100:g} %",
+        f"{row.fraction * 100:g}%",
         f"{row.pictures:,}",
         percent(row.accuracy),
         f"{percent(row.low)} – {percent(row.high)}",

@@ -56,7 +56,7 @@ def _summary(made: Comparison, rows: Sequence[Row]) -> Html:
     lines = [
         (
             row.model,
-            f"{row.fraction * 100:g} %",
+            f"{row.fraction * 100:g}%",
             row.pictures,
             row.accuracy,
             row.low,
@@ -251,13 +251,13 @@ def far(rows: Sequence[Row]) -> Plot | None:
 
 def _reach_table(rows: Sequence[Row], costs: Sequence[Cost]) -> Iterator[Html]:
     fields = {each.model: each.field for each in costs}
-    half, most = (f"radius of {share * 100:.4g} %" for share in SHARES)
+    half, most = (f"radius of {share * 100:.4g}%" for share in SHARES)
     columns = {"model": "text", "data": "text", "can see": "text"}
     columns |= dict.fromkeys((half, most, "attention, first block", "last block"), "number")
     lines: list[tuple[Cell, ...]] = [
         (
             row.model,
-            f"{row.fraction * 100:g} %",
+            f"{row.fraction * 100:g}%",
             f"{fields[row.model]} px" if fields[row.model] else "everything",
             *row.effective,
             row.blocks[0] if row.attention else None,

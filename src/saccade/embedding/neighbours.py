@@ -5,7 +5,7 @@ duplicates are. So it only proposes candidates, in double precision; their dista
 the differences. Equal distances are ordered by row, which makes every answer repeatable.
 
 Measured with ViT-Ti/16 (AugReg) on 240 photographs of ImageNet and copies of 40 of them: `find_copies` found
-40 of the mirrored copies, 37 of those cropped to 90 %, 39 as JPEG of quality 40 and 29 at half the size, and
+40 of the mirrored copies, 37 of those cropped to 90%, 39 as JPEG of quality 40 and 29 at half the size, and
 no other pair. `saccade check` finds re-encoded and resized copies by their pixels; this also finds mirrored
 and cropped ones.
 

@@ -3,13 +3,11 @@
 Shapes: b batch; rows and columns of a map.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from typing import TypeAlias
 
-import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -18,6 +16,7 @@ from saccade.data.class_names import class_name
 from saccade.errors import UsageError
 from saccade.explain.replay import Grid, grid_of
 from saccade.models.build import Vision
+from saccade.models.modules import evaluating
 from saccade.models.resnet import ResNet
 from saccade.nn.patch import Image
 from saccade.wording import printable
@@ -54,26 +53,12 @@ def map_grid(module: Vision, image: Image) -> Grid:
     return rows, columns
 
 
-@contextmanager
-def held(module: Vision) -> Iterator[None]:
-    """Run in evaluation mode with gradients enabled, whatever the caller disabled; then restore the mode."""
-    training = [part for part in module.modules() if part.training]
-    try:
-        for part in training:
-            part.training = False
-        with torch.inference_mode(False), torch.enable_grad():
-            yield
-    finally:
-        for part in training:
-            part.training = True
-
-
 def evaluation_mode(function: MethodFunction) -> MethodFunction:
     """Make a method safe to call from anywhere: the model is in evaluation mode, the maps have no graph."""
 
     @wraps(function)
     def explain(module: Vision, image: Image, target: Target) -> Maps:
-        with held(module):
+        with evaluating(module, gradients=True):
             return function(module, image.detach().clone(), target.clone()).detach().float()
 
     return explain

@@ -3,7 +3,7 @@
 from math import sqrt
 
 Z95 = 1.959963984540054
-"""The two-sided 95 % point of the normal distribution."""
+"""The two-sided 95% point of the normal distribution."""
 
 
 def wilson(hits: int, count: int, z: float = Z95) -> tuple[float, float]:
@@ -22,7 +22,7 @@ def wilson(hits: int, count: int, z: float = Z95) -> tuple[float, float]:
 
 
 def interval_words(correct: int, count: int) -> str:
-    """Return the 95 % confidence interval of an accuracy as text.
+    """Return the 95% confidence interval of an accuracy as text.
 
     >>> interval_words(48, 50)
     '95% CI 86.5% to 98.9%'

@@ -55,7 +55,7 @@ def causal(n: int, device: torch.device | None = None) -> Float[Tensor, "1 1 n n
 class Attention(nn.Module):
     """Project to heads, attend, project back (Eq. 4). Cross-attention when `context` is given.
 
-    The reshapes are torch's own: einops would add about 1 % to a ViT-Ti at batch 1.
+    The reshapes are torch's own: einops would add about 1% to a ViT-Ti at batch 1.
     """
 
     def __init__(self, width: int, heads: int) -> None:

@@ -13,6 +13,8 @@ from saccade.report.html import Html
 
 SIDE = 144
 QUALITY = 80
+ENLARGED = 112
+"""Pixels of the thumbnails in a run folder."""
 
 
 class Thumbnail(NamedTuple):
@@ -41,3 +43,13 @@ def thumbnail(images: Pictures, i: int) -> Thumbnail | None:
         return shrink(decode(images.open(i), enough=(SIDE, SIDE)))
     except DataError:
         return None
+
+
+def enlarged(picture: Image.Image) -> str:
+    """Return a PNG of 112 pixels in base64, as run folders store it; tiny images become larger squares."""
+    scale = ENLARGED / max(picture.size)
+    how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BICUBIC
+    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    file = io.BytesIO()
+    picture.resize(size, how).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()

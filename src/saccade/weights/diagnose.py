@@ -29,7 +29,7 @@ CLEAR = 0.3
 MARGIN = 0.15
 FEW = 8
 CLEARLY = 1.05
-"""On 32 ImageNet images, ViT-Ti and DeiT-Ti lose 13 % and 43 % with each other's mean and deviation."""
+"""On 32 ImageNet images, ViT-Ti and DeiT-Ti lose 13% and 43% with each other's mean and deviation."""
 
 
 @dataclass(frozen=True, slots=True)

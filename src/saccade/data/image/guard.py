@@ -73,7 +73,7 @@ def open_image(name: str, kind: str, data: bytes, pixels: int, side: int) -> Ima
         check_size(name, check_webp(name, data), pixels, side)
     elif kind == "TIFF":
         check_tiff(name, data, pixels)
-    # a short file costs half a second at most, and counting would add 5 % to every small image
+    # a short file costs half a second at most, and counting would add 5% to every small image
     stream = _Strict(data) if len(data) <= 5 * READS else _Counted(name, kind, data)
     picture = Image.open(stream, formats=(kind,))
     check_size(name, picture.size, pixels, side)

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from saccade.explain.faithfulness.controls import image_seed
 from saccade.explain.replay import Grid, grid_of
-from saccade.explain.target import Target, confidence, held
+from saccade.explain.target import Target, confidence
 from saccade.models.build import Vision
+from saccade.models.modules import evaluating
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image
 
@@ -130,7 +131,7 @@ def blur(image: Image, grid: Grid) -> Image:
 
 def dependence(module: Vision, image: Image) -> Float[Tensor, "b"]:
     """Return the evidence (see `Curves`) of each image for its predicted class: two forward passes."""
-    with held(module), torch.no_grad():
+    with evaluating(module, gradients=True), torch.no_grad():
         whole, blank = (
             torch.cat([confidence(module(x).float()).cpu() for x in torch.split(part, BATCH)])
             for part in (image, blur(image, cell_grid(module, image)))
@@ -162,7 +163,7 @@ def perturbation_curves(module: Vision, image: Image, target: Target, maps: Many
     b, m = maps.shape[:2]
     flat = rearrange(away, "b m two t r c -> (b m two t) r c")
     owner = torch.arange(b).repeat_interleave(m * 2 * TENTHS)
-    with held(module), torch.no_grad():
+    with evaluating(module, gradients=True), torch.no_grad():
         blank = blur(image, grid)
         ends = [_read(module, x, target) for x in (image, blank)]
         read = [

@@ -14,10 +14,10 @@ from saccade.errors import UsageError
 from saccade.explain.inside import filters, heads, lens, norms, positions
 from saccade.explain.inside.page import PLOTS, InsidePictures, write_page
 from saccade.explain.inside.sections import Inside
-from saccade.explain.target import confidence, held
+from saccade.explain.target import confidence
 from saccade.files.strict_json import write_json
 from saccade.models.build import Vision
-from saccade.models.modules import device_of
+from saccade.models.modules import device_of, evaluating
 from saccade.models.resnet import ResNet
 from saccade.models.vit import ViT
 from saccade.nn.patch import Image
@@ -61,7 +61,7 @@ def inside(
         return labels[index] if labels else f"class {index}"
 
     if image is not None and image.shape[0]:
-        with held(module), torch.no_grad():
+        with evaluating(module, gradients=True), torch.no_grad():
             image = image.detach().clone()
             target, answers = _answers(module, image, label)
             if isinstance(module, ViT) and why is None:

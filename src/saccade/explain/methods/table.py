@@ -16,8 +16,9 @@ from saccade.explain.methods.gradcam import gradcam
 from saccade.explain.methods.gradients import gradient, integrated
 from saccade.explain.methods.occlusion import occlusion
 from saccade.explain.methods.relevance import generic, relevance
-from saccade.explain.target import MethodFunction, confidence, held
+from saccade.explain.target import MethodFunction, confidence
 from saccade.models.build import Vision
+from saccade.models.modules import evaluating
 from saccade.models.resnet import ResNet
 from saccade.nn.patch import Image
 
@@ -133,7 +134,7 @@ def heatmaps(
     target: int | None = None,
 ) -> list[Heatmap]:
     """Return one heat map per image; `pixels` are the images before normalisation, `label` names a class."""
-    with torch.no_grad(), held(module):
+    with torch.no_grad(), evaluating(module, gradients=True):
         logits = module(image)
     if not logits.isfinite().all():
         raise not_finite()

@@ -18,9 +18,10 @@ from saccade.explain.inside.lens import read_depths
 from saccade.explain.methods.table import METHODS, fitting_methods
 from saccade.explain.page.attention_data import PackedAttention, pack_attention
 from saccade.explain.replay import moments
-from saccade.explain.target import confidence, held
+from saccade.explain.target import confidence
 from saccade.models.build import Vision
 from saccade.models.cost import macs
+from saccade.models.modules import evaluating
 from saccade.models.resnet import ResNet
 from saccade.nn.patch import Image
 from saccade.vision.model import Prediction
@@ -101,7 +102,7 @@ def page_methods(module: Vision, wanted: str, every: bool) -> list[str]:
 
 def page_answers(module: Vision, image: Image, target: int | None, label: Label) -> tuple[Prediction, ...]:
     """Return the class to explain (by default the predicted one), then the most likely others."""
-    with held(module), torch.no_grad():
+    with evaluating(module, gradients=True), torch.no_grad():
         p: Tensor = confidence(module(image).float())[0]
     order = p.argsort(descending=True, stable=True).tolist()
     first = order[0] if target is None else target
@@ -115,7 +116,7 @@ def answers_by_depth(
     """Return the probabilities of the classes, and the most likely class, at every depth."""
     if isinstance(module, ResNet):
         return [], []
-    with held(module), torch.no_grad():
+    with evaluating(module, gradients=True), torch.no_grad():
         found: Float[Tensor, "l classes"] = read_depths(module, moments(module, image))[1][:, 0]
     best = [(int(p.argmax()), float(p.max())) for p in found]
     guesses = [Prediction(label=label(index), score=score, index=index) for index, score in best]

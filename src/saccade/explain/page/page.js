@@ -13,7 +13,7 @@
     const stream = new Blob([bytes(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
     return new Uint8Array(await new Response(stream).arrayBuffer());
   };
-  const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
+  const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}%`;
   const make = (kind, name = "", text = "") => {
     const element = document.createElement(kind);
     if (name) element.className = name;

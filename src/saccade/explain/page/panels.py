@@ -233,7 +233,7 @@ def _graph(content: PageContent, said: str) -> Html:
             f'<line class="axis" x1="{LEFT}" x2="{x(last):.1f}" y1="{y(share):.1f}" y2="{y(share):.1f}"/>'
         )
         parts.append(
-            f'<text x="{LEFT - 8}" y="{y(share) + 4:.1f}" text-anchor="end">{share * 100:.0f} %</text>'
+            f'<text x="{LEFT - 8}" y="{y(share) + 4:.1f}" text-anchor="end">{share * 100:.0f}%</text>'
         )
     parts += [
         f'<text x="{x(depth):.1f}" y="{HEIGHT - 10}" text-anchor="middle">{depth}</text>'

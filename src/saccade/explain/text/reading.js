@@ -30,7 +30,7 @@
       words.forEach((word, j) => word.style.setProperty("--share", shares[j].toFixed(3)));
       buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === chosen)));
       const best = shares.map((share, j) => [share, j]).sort((a, b) => b[0] - a[0]).slice(0, 3);
-      const summary = best.map(([share, j]) => `${words[j].textContent} ${(100 * share).toFixed(0)} %`);
+      const summary = best.map(([share, j]) => `${words[j].textContent} ${(100 * share).toFixed(0)}%`);
       find(`${look.name}-summary`).textContent = `${buttons[chosen].textContent}: ${summary.join(", ")}`;
     };
     buttons.forEach((button, i) => {

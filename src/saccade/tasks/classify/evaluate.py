@@ -1,21 +1,18 @@
 """Evaluate a classifier on labelled images, with its most confident mistakes; loads without torch."""
 
-import base64
-import io
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from saccade.data.image.decode import decode
 from saccade.data.pictures import Pictures
 from saccade.errors import not_finite
 from saccade.metrics.classify import ClassifyScores, scores
+from saccade.report.thumbnails import enlarged
 from saccade.task import Evaluation
 from saccade.wording import show_name
 
 SHOWN = 24
-THUMBNAIL = 112
 SCORED = ("accuracy", "top5", "balanced_accuracy", "macro_f1", "loss", "ece")
 
 
@@ -37,7 +34,7 @@ def evaluate_answers(
             "label": images.classes[int(labels[i])],
             "predicted": images.classes[int(answer[i])],
             "score": float(p[i, answer[i]]),
-            "thumbnail": thumbnail(decode(images.read(int(numbers[i])))),
+            "thumbnail": enlarged(decode(images.read(int(numbers[i])))),
         }
         for i in worst
     ]
@@ -71,13 +68,3 @@ def _rows(images: Pictures, p: np.ndarray, numbers: np.ndarray) -> list[dict[str
             }
         )
     return made
-
-
-def thumbnail(picture: Image.Image) -> str:
-    """Return a small PNG in base64; tiny images are enlarged without smoothing."""
-    scale = THUMBNAIL / max(picture.size)
-    how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BICUBIC
-    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-    file = io.BytesIO()
-    picture.resize(size, how).save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()

@@ -24,8 +24,8 @@ from saccade.errors import DataError
 from saccade.models.build import Vision
 from saccade.models.modules import bare, device_of, evaluating
 from saccade.processes import Team
+from saccade.report.thumbnails import enlarged
 from saccade.task import Batch, Job
-from saccade.tasks.classify.evaluate import thumbnail
 from saccade.tasks.classify.prune_loss import Loss, pruning
 from saccade.tasks.classify.recipe import ClassifyRecipe
 from saccade.vision.backbone import Teacher
@@ -111,7 +111,7 @@ def samples(
         except DataError:
             continue
         picture = Image.fromarray(preprocess.undo(array))
-        shown.append({"thumbnail": thumbnail(picture), "label": images.classes[int(images.labels[i])]})
+        shown.append({"thumbnail": enlarged(picture), "label": images.classes[int(images.labels[i])]})
     return shown
 
 
