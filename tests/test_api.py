@@ -5,6 +5,7 @@ import sys
 from contextlib import closing
 from itertools import cycle, islice
 
+import forked
 import numpy as np
 import pytest
 import torch
@@ -397,9 +398,7 @@ def test_an_exported_model_answers_as_the_model_does(folder, photo, tmp_path):
     from terminal import run
 
     code = "import saccade, sys; print(saccade.load(sys.argv[1]).export(sys.argv[2]))"  # without shape checks
-    done = subprocess.run(
-        [sys.executable, "-c", code, folder, tmp_path / "graph"], capture_output=True, text=True
-    )
+    done = forked.run(folder, tmp_path / "graph", code=code)
     assert done.stdout == f"{tmp_path / 'graph'}\n", done.stderr
     model = saccade.load(folder)
     (told,) = json.loads(run("predict", tmp_path / "graph", photo, "--json").out)

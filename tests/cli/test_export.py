@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 from graphs import make
 from PIL import Image
@@ -50,11 +51,7 @@ def place(tmp_path_factory):
             Image.fromarray(picture(40 + 3 * i, 50 + ord(label) % 7)).save(
                 place / "data" / label / f"{i}.png"
             )
-    done = subprocess.run(
-        [sys.executable, "-m", "saccade", "export", place / "run", place / "graph", "--data", place / "data"],
-        capture_output=True,
-        text=True,
-    )
+    done = forked.run("export", place / "run", place / "graph", "--data", place / "data")
     assert done.returncode == 0, done.stderr
     assert "checked on         15 images, and on 5 sizes" in done.stdout
     assert "top-1 agreement    100.0%" in done.stdout
@@ -86,7 +83,7 @@ def test_evaluate_scores_a_graph_without_torch_as_the_run_with_it(place):
 @pytest.mark.slow
 def test_int8_is_calibrated_on_the_users_pictures(place, tmp_path):
     words = ("export", place / "run", tmp_path / "small", "--int8", "--data", place / "data")
-    done = subprocess.run([sys.executable, "-m", "saccade", *words], capture_output=True, text=True)
+    done = forked.run(*words)
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "small" / "model.json").read_text())["export"]
     assert told["precision"] == "int8"
@@ -108,8 +105,7 @@ def test_int8_on_openvino_answers_without_torch(place, tmp_path):
         "--data",
         place / "data",
     )
-    line = [sys.executable, "-m", "saccade", *words]
-    done = subprocess.run(line, capture_output=True, text=True)
+    done = forked.run(*words)
     assert done.returncode == 0, done.stderr
     assert "top-1 agreement    100.0%" in done.stdout
     done = torchless("evaluate", tmp_path / "small", place / "data", "--json")
@@ -121,7 +117,7 @@ def test_int8_on_openvino_answers_without_torch(place, tmp_path):
 @pytest.mark.slow
 def test_torchs_own_format_lies_in_a_model_folder(place, tmp_path):
     words = ("export", place / "run", tmp_path / "program", "--to", "torch", "--data", place / "data")
-    done = subprocess.run([sys.executable, "-m", "saccade", *words], capture_output=True, text=True)
+    done = forked.run(*words)
     assert done.returncode == 0, done.stderr
     assert "top-1 agreement    100.0%" in done.stdout
     assert (tmp_path / "program" / "model.pt2").is_file()

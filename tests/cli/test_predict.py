@@ -11,6 +11,7 @@ import sys
 from time import sleep
 
 import pytest
+from forked import PIPE, Forked
 from terminal import picture, run, small
 
 from saccade.api.load import load
@@ -294,11 +295,11 @@ def test_a_long_table_is_printed_in_blocks_with_equal_columns(model, tmp_path, m
 def test_ctrl_c_keeps_every_answer_so_far(model, tmp_path):
     path = picture(tmp_path / "a.png")
     for form in ("--csv", "--jsonl", "--json"):
-        words = [sys.executable, "-m", "saccade", "predict", model, *[path] * 20_000, form, "--top", "1"]
+        words = ["predict", model, *[path] * 20_000, form, "--top", "1"]
         written = tmp_path / f"out{form}"
         with (
             written.open("wb") as file,
-            subprocess.Popen(words, stdout=file, stderr=subprocess.PIPE, text=True) as process,
+            Forked(words, stdout=file, stderr=PIPE) as process,
         ):
             while written.stat().st_size < 1000 and process.poll() is None:
                 sleep(0.01)

@@ -3,12 +3,11 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import forked
 import onnx
 import onnxruntime  # noqa: F401 (what a runtime does when it is imported is not a graph's doing)
 import openvino  # noqa: F401
@@ -41,7 +40,7 @@ FILES = {"onnx": ("model.onnx",), "openvino": ("model.bin", "model.xml")}
 def make_exports(out: Path) -> Path:
     """A model folder `run` and its exports `onnx`, `bytes` and `openvino`, by a process of its own."""
     tests = os.fspath(Path(__file__).parent.parent)
-    subprocess.run([sys.executable, "-c", PROGRAM, tests, os.fspath(out)], check=True)
+    forked.run(tests, out, code=PROGRAM, check=True)
     return out
 
 

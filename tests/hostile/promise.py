@@ -7,15 +7,13 @@ connection, a few seconds of processor time, bounded memory.
 import contextlib
 import faulthandler
 import os
-import resource
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from time import monotonic, process_time, sleep
 from typing import Any, NamedTuple
 
+from forked import Forked
 from hypothesis import HealthCheck, settings
 
 from saccade.errors import SaccadeError
@@ -184,19 +182,19 @@ class _Usage(NamedTuple):
     """Bytes, as seen every 20 ms; `ru_maxrss` would count the memory of the process that forked as well."""
 
 
-def _wait(process: int, seconds: float) -> _Usage:
+def _wait(process: Forked, seconds: float) -> _Usage:
     """Wait for a process and return how it ended and what it used; kill it if it does not end."""
     end, peak = monotonic() + seconds, 0
     while True:
         with contextlib.suppress(OSError):
-            peak = max(peak, _memory("VmHWM", process))
+            peak = max(peak, _memory("VmHWM", process.pid))
         late = monotonic() >= end
         if late:
-            os.kill(process, signal.SIGKILL)
-        found, status, usage = os.wait4(process, 0 if late else os.WNOHANG)
-        if found:
-            code = os.waitstatus_to_exitcode(status)
-            return _Usage(not late, code, usage.ru_utime + usage.ru_stime, peak)
+            process.kill()
+            process.wait()
+        code = process.poll()
+        if code is not None:
+            return _Usage(not late, code, process.seconds, peak)
         sleep(0.02)
 
 
@@ -217,25 +215,13 @@ def command(
         limits: soft and hard limits such as {resource.RLIMIT_NOFILE: 24}.
     """
 
-    def limit() -> None:
-        for what, most in (limits or {}).items():
-            resource.setrlimit(what, (most, most))
-
     out, err = cwd / ".stdout", cwd / ".stderr"
     with out.open("wb") as to_out, err.open("wb") as to_err:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "saccade", *map(os.fspath, map(str, words))],
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=to_out,
-            stderr=to_err,
-            env={**os.environ, **(env or {})},
-            preexec_fn=limit if limits else None,
-        )
-        used = _wait(process.pid, HANG)
-        process.returncode = used.code
+        environment = {**os.environ, **(env or {})}
+        process = Forked(words, cwd=cwd, stdout=to_out, stderr=to_err, env=environment, limits=limits)
+        used = _wait(process, HANG)
     assert used.ended, f"saccade {' '.join(map(str, words))} hangs"
-    done = Done(process.returncode, out.read_text(errors="replace"), err.read_text(errors="replace"))
+    done = Done(used.code, out.read_text(errors="replace"), err.read_text(errors="replace"))
     out.unlink()
     err.unlink()
     assert done.code in CODES if code is None else done.code == code, done

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import forked
 import pytest
 from promise import check_sentence
 from terminal import run, small
@@ -120,7 +121,7 @@ def test_a_soft_limit_is_raised_for_the_workers(tmp_path):
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-"])
 def test_a_closed_stream_is_no_fault(closed, tmp_path):
-    line = f"{sys.executable} -m saccade models {closed}"
+    line = f"{sys.executable} -m saccade models gpt2 {closed}"
     done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -141,8 +142,7 @@ def test_a_run_whose_name_is_no_text_is_refused_before_a_folder_is_made(words, t
         tmp_path / "data", os.path.join(os.fsencode(tmp_path), words[0] if len(words) == 1 else b"data")
     )
     before = sorted(os.listdir(os.fsencode(tmp_path)))
-    line = [sys.executable, "-m", "saccade", "train", *words]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    done = forked.run("train", *words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "bytes that are not UTF-8" in check_sentence(done.stderr.splitlines()[-1])
     assert sorted(os.listdir(os.fsencode(tmp_path))) == before

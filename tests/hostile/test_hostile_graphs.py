@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import onnx
 import pytest
 from exports import ask, change, copy_of, flipped, graph_of, make_exports, put
+from forked import PIPE, Forked
 from onnx import TensorProto, helper
 from PIL import Image
 from promise import command, keeps_promise
@@ -418,9 +417,9 @@ def test_a_graph_that_takes_minutes_can_be_interrupted(onnx_folder, tmp_path, pi
         "places": np.array([2, 3]),
     }
     put(onnx_folder, graph_of(*SLOW, weights=weights))
-    line = [sys.executable, "-m", "saccade", "predict", onnx_folder, picture, "--engine", engine]
-    process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    time.sleep(6)
+    words = ["predict", onnx_folder, picture, "--engine", engine]
+    process = Forked(words, cwd=tmp_path, stderr=PIPE, stdout=PIPE)
+    time.sleep(3)  # by then it computes
     still = process.poll() is None
     process.send_signal(number)
     began = time.monotonic()

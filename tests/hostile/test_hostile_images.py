@@ -4,14 +4,13 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from time import monotonic, sleep
 
 import numpy as np
 import pytest
 from bombs import BOMBS, bmp_rle, jpeg_scans, png_idats, segment, tiff_strips
+from forked import PIPE, Forked
 from pictures import encode, scene
 from PIL import Image
 from promise import command, keeps_promise
@@ -162,8 +161,7 @@ def test_a_slow_image_can_be_interrupted_and_is_named(model, tmp_path, name, num
     for path in slow[1:]:
         os.link(slow[0], path)
     (tmp_path / "empty.jpg").touch()
-    words = [sys.executable, "-m", "saccade", "predict", model, tmp_path / "empty.jpg", *slow]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with Forked(["predict", model, tmp_path / "empty.jpg", *slow], stderr=PIPE) as process:
         assert "empty.jpg is empty" in process.stderr.readline()  # the slow ones are next
         sleep(0.5)
         process.send_signal(number)
@@ -186,8 +184,7 @@ def test_check_is_interrupted_within_an_image_of_each_thread(tmp_path):
     data = SLOW["slow.ppm"]()  # nearly all of its time is reading, whatever the machine
     for i in range(8):
         (tmp_path / "data" / "ab"[i % 2] / f"{i}-slow.ppm").write_bytes(data + b"%d " % i)
-    words = [sys.executable, "-m", "saccade", "check", tmp_path / "data"]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with Forked(["check", tmp_path / "data"], stderr=PIPE) as process:
         process.stderr.readline()
         sleep(2)
         process.send_signal(signal.SIGTERM)

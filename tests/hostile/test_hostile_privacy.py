@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 from hub import Hub
@@ -83,9 +84,7 @@ def work(tmp_path_factory) -> Path:
     torch.save(dict(read_tensors(timm / "model.safetensors")), timm / "pytorch_model.bin")
     (folder / ".hook").mkdir()
     (folder / ".hook" / "sitecustomize.py").write_text(HOOK)
-    done = subprocess.run(
-        [sys.executable, "-m", "saccade", "export", "model", "exported"], cwd=folder, capture_output=True
-    )
+    done = forked.run("export", "model", "exported", cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder
 

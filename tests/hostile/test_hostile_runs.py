@@ -5,14 +5,14 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import torch
+from forked import PIPE, Forked
 from promise import check_sentence, command
 from trees import picture, tar, tree
 
@@ -245,7 +245,7 @@ HOLD += "held = lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(6
 @pytest.fixture
 def holder(begun):
     """A process that has the run folder."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, begun[1]], stdout=subprocess.PIPE, text=True)
+    process = Forked([begun[1]], code=HOLD, stdout=PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     yield process
@@ -279,7 +279,7 @@ def test_workers_that_outlive_their_parent_hold_nothing(begun):
     # each writes its line at once: print would write number and newline apart, and the two would interleave
     fork = "import os; child = os.fork(); os.write(1, f'{child}\\n'.encode())"
     code = HOLD.replace("print('held', flush=True)", fork)
-    process = subprocess.Popen([sys.executable, "-c", code, run], stdout=subprocess.PIPE, text=True)
+    process = Forked([run], code=code, stdout=PIPE)
     assert process.stdout is not None
     child = max(int(process.stdout.readline()) for _ in range(2))
     process.kill()
@@ -298,10 +298,9 @@ def test_a_folder_is_free_again_once_its_run_is_forgotten(tmp_path):
     code = (
         "import sys; from pathlib import Path; from saccade.files.lock import lock; lock(Path(sys.argv[1]))"
     )
-    taken = [sys.executable, "-c", code, tmp_path]
-    assert subprocess.run(taken, capture_output=True).returncode == 1
+    assert forked.run(tmp_path, code=code).returncode == 1
     del held
-    assert subprocess.run(taken, capture_output=True).returncode == 0
+    assert forked.run(tmp_path, code=code).returncode == 0
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
@@ -318,18 +317,14 @@ def test_of_two_resumed_at_once_one_trains_to_the_same_bytes(tmp_path):
     run.log.close()
     del run
     whole = Path(shutil.copytree(tmp_path / "run", tmp_path / "whole"))
-    line = [sys.executable, "-m", "saccade", "train", "--resume"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*line, whole], env=env, capture_output=True, check=True)
-    killed = subprocess.Popen([*line, tmp_path / "run"], env=env, stderr=subprocess.DEVNULL, stdout=-3)
+    forked.run("train", "--resume", whole, check=True)
+    killed = Forked(["train", "--resume", tmp_path / "run"])
     while not list((tmp_path / "run/checkpoints").glob("step-00000000[3-9]")):
         assert killed.poll() is None
         time.sleep(0.02)
     killed.kill()
     killed.wait()
-    both = [
-        subprocess.Popen([*line, tmp_path / "run"], env=env, stderr=-1, stdout=-3, text=True) for _ in "12"
-    ]
+    both = [Forked(["train", "--resume", tmp_path / "run"], stderr=PIPE) for _ in "12"]
     told = [process.communicate(timeout=120)[1] for process in both]
     codes = sorted(process.returncode for process in both)
     assert codes == [0, 2], told

@@ -2,14 +2,12 @@
 
 import hashlib
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from PIL import Image
@@ -56,11 +54,13 @@ def proof(run):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@pytest.fixture
-def whole(data, tmp_path):
-    done = command("train", str(data), "--out", str(tmp_path / "whole"), *QUICK)
-    assert done.code == 0, done.err
-    return tmp_path / "whole", done
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """A finished run, and what its command printed."""
+    folder = tmp_path_factory.mktemp("toy")
+    done = ask("train", data, "--out", folder / "whole", *QUICK, folder=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "whole", done
 
 
 def test_the_file_is_short():
@@ -69,7 +69,7 @@ def test_the_file_is_short():
 
 def test_it_trains_and_reports_with_its_own_metric_on_a_curve(whole):
     run, done = whole
-    assert "mean error" in done.err
+    assert "mean error" in done.stderr
     rows = (run / "results.csv").read_text().splitlines()
     assert rows[0] == "epoch,step,train_loss,val_error,val_exact,lr"
     assert len(rows) == 4
@@ -86,8 +86,7 @@ def test_it_trains_and_reports_with_its_own_metric_on_a_curve(whole):
 
 def ask(*words, folder):
     """Run a command in a process of its own, without the shape checker, and return what it prints."""
-    program = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), *map(str, words)]
-    return subprocess.run(program, capture_output=True, text=True, cwd=folder)
+    return forked.run(Path(__file__).parent, *words, code=PROGRAM, cwd=folder)
 
 
 def counted(done):
@@ -168,17 +167,13 @@ def test_a_task_that_this_version_does_not_know_is_refused_in_words(whole, monke
 
 def test_killed_in_the_middle_it_resumes_to_the_same_bytes(data, whole, tmp_path):
     run, _ = whole
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    program = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), "train"]
-    words = [*program, str(data), "--out", str(tmp_path / "killed"), *QUICK]
-    child = subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    words = [Path(__file__).parent, "train", data, "--out", tmp_path / "killed", *QUICK]
+    child = forked.Forked(words, code=PROGRAM)
     while child.poll() is None and not list((tmp_path / "killed").glob("checkpoints/step-00000000[4-9]")):
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    resumed = subprocess.run(
-        [*program, "--resume", str(tmp_path / "killed")], env=env, capture_output=True, text=True
-    )
+    resumed = ask("train", "--resume", tmp_path / "killed", folder=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert proof(tmp_path / "killed") == proof(run)
 

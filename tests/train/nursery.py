@@ -1,6 +1,6 @@
-"""A process with torch loaded that forks for every run, to be killed, deceived or hurt at a named point.
+"""Runs in forked processes, to be killed, deceived or hurt at a named point.
 
-One JSON object a line comes in, one goes out: see `Nursery`. What is patched is patched in the child only.
+What is patched is patched in the child only.
 """
 
 import errno
@@ -9,12 +9,16 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+from forked import Forked
+
+CHILD = f"import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]!r}; "
+CHILD += "import nursery; sys.exit(nursery.child(more[0]))"
 POINTS = (
     "temporary",  # before a temporary file is made
     "write",  # in the middle of a write into one
@@ -30,30 +34,24 @@ POINTS = (
 )
 
 
-class Nursery:
-    """The other end of the pipe: ask for runs, one after the other."""
+def ask(do: str, *words: object, **plan: Any) -> dict[str, Any]:
+    """Fork, `do` (begin, resume or cli), wait, and return the exit code and how many seconds it took.
 
-    def __init__(self) -> None:
-        words = [sys.executable, __file__]
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(words, stdin=-1, stdout=-1, text=True, env=env)
-
-    def ask(self, do: str, *words: object, **plan: object) -> dict:
-        """Fork, `do` (begin, resume or cli) and wait.
-
-        plan: `point` and `nth` for a kill there, or for another signal that is `sent`, or for an `error` (the
-        name of an OSError) at that call and, with `always`, at all later ones; `delay` and `signal` for
-        signals after so many seconds; `told` for the file that standard error goes to.
-        """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        job = {"do": do, "words": [str(word) for word in words], **plan}
-        self.process.stdin.write(json.dumps(job, default=str) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def close(self) -> None:
-        self.process.communicate(timeout=60)
+    plan: `point` and `nth` for a kill there, or for another signal that is `sent`, or for an `error` (the
+    name of an OSError) at that call and, with `always`, at all later ones; `delay` and `signal` for
+    signals after so many seconds; `told` for the file that standard error goes to.
+    """
+    job = {"do": do, "words": [str(word) for word in words], **plan}
+    heard, ready = os.pipe()
+    began = time.monotonic()
+    process = Forked([json.dumps(job, default=str)], code=CHILD, more=[ready])
+    os.close(ready)
+    os.read(heard, 1)  # from here on signals are expected
+    os.close(heard)
+    for delay, number in zip(plan.get("delay", []), plan.get("signal", []), strict=True):
+        time.sleep(max(0.0, delay - (time.monotonic() - began)))
+        process.send_signal(number)
+    return {"code": process.wait(), "seconds": time.monotonic() - began}
 
 
 class Shim:
@@ -150,11 +148,11 @@ def _remove_half(path, *_) -> None:
         file.unlink()
 
 
-def _child(job: dict, ready: int) -> int:
+def child(ready: int) -> int:
     """Do what was asked; the exit code."""
+    job = json.loads(sys.argv[1])
     told = os.open(job.get("told", os.devnull), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(told, 1), os.dup2(told, 2)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     from saccade.api.train import resume_run, start_run
     from saccade.cli import app
     from saccade.files import atomic
@@ -184,38 +182,3 @@ def _child(job: dict, ready: int) -> int:
         sys.stdout.flush(), sys.stderr.flush()
         if "calls" in job:
             Path(job["calls"]).write_text(json.dumps(shim.calls))
-
-
-def _serve() -> None:
-    import matplotlib.backends.backend_agg  # noqa: F401
-    import torch
-    import torch._dynamo
-
-    import saccade.api.train
-    import saccade.cli.app  # noqa: F401
-
-    torch.set_num_threads(1)
-    for line in sys.stdin:
-        job, began = json.loads(line), time.monotonic()
-        heard, ready = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                code = _child(job, ready)
-            except BaseException:
-                code = 71
-            os._exit(code)
-        os.close(ready)
-        os.read(heard, 1)  # from here on signals are expected
-        os.close(heard)
-        for delay, number in zip(job.get("delay", []), job.get("signal", []), strict=True):
-            time.sleep(max(0.0, delay - (time.monotonic() - began)))
-            os.kill(child, number)
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        print(json.dumps({"code": code, "seconds": time.monotonic() - began}), flush=True)
-
-
-if __name__ == "__main__":
-    _serve()
-    os._exit(0)  # a second less than torch takes to leave

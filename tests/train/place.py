@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nursery import Nursery
+from nursery import ask
 from trees import state as tree_state
 from trees import tree
 
@@ -33,12 +33,12 @@ class Place:
     """A run that has begun, the same run at its end, and how long and by which calls it came there."""
 
     def __init__(self, folder: Path, epochs: int) -> None:
-        self.folder, self.nursery = folder, Nursery()
+        self.folder = folder
         tree(folder / "pictures", {"cat": 14, "dog": 14, "eel": 12})
         self.words = [folder / "pictures", "vit_xs2_8"], [*RECIPE, f"budget.epochs={epochs}"]
         assert self.begin(folder / "begun")["code"] == 0
         whole = self.copy("whole")
-        done = self.nursery.ask("resume", whole, calls=folder / "calls.json")
+        done = ask("resume", whole, calls=folder / "calls.json")
         assert done["code"] == 0
         self.seconds, self.proof = done["seconds"], proof(whole)
         self.calls = json.loads((folder / "calls.json").read_text())
@@ -46,7 +46,7 @@ class Place:
 
     def begin(self, run: Path, **plan: object) -> dict:
         data, changes = self.words
-        return self.nursery.ask("begin", *data, run, *changes, **plan)
+        return ask("begin", *data, run, *changes, **plan)
 
     def copy(self, name: str, save: float = 0) -> Path:
         """The run as it began, but for the seconds between two checkpoints."""
@@ -59,7 +59,7 @@ class Place:
     def trial(self, name: str, save: float = 0, **plan: object) -> bool:
         """Kill the run as planned and go on with it; False if it was over before."""
         run = self.copy(name, save)
-        code = self.nursery.ask("resume", run, **plan)["code"]
+        code = ask("resume", run, **plan)["code"]
         assert code in (KILLED, 0)
         place, damaged = latest(run / "checkpoints")
         assert place is not None
@@ -67,7 +67,7 @@ class Place:
         if not save:
             assert logged(run) - step_of(place) <= 1
         told = run.with_suffix(".told")
-        assert self.nursery.ask("resume", run, told=told)["code"] == 0, told.read_text()
+        assert ask("resume", run, told=told)["code"] == 0, told.read_text()
         assert proof(run) == self.proof
         assert not list(run.rglob("*.tmp"))
         assert tree_state(self.folder / "pictures") == self.pictures
@@ -96,8 +96,6 @@ def placed(epochs: int) -> Iterator[Place]:
     memory = Path("/dev/shm")
     folder = tempfile.mkdtemp(prefix="saccade-", dir=memory if memory.is_dir() else None)
     try:
-        made = Place(Path(folder), epochs)
-        yield made
-        made.nursery.close()
+        yield Place(Path(folder), epochs)
     finally:
         shutil.rmtree(folder)

@@ -4,14 +4,13 @@ import csv
 import hashlib
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
+from forked import PIPE, Forked
 from report_page import report
 from runs import judged
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
@@ -225,12 +224,7 @@ def wait_until(child, there, what):
 
 
 def launched(*words):
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "train", *map(str, words)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return Forked(["train", *words], code=PROGRAM, stderr=PIPE)
 
 
 def steps(folder):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from nursery import ask
 from place import placed, proof
 from trees import tree
 
@@ -138,19 +139,19 @@ def test_a_run_ends_with_code_5_and_one_sentence_and_goes_on_when_there_is_room(
     run, told = place.copy(point), place.folder / f"{point}.told"
     nth = place.calls[point] // 2
     plan = {"point": point, "nth": nth, "error": error, "always": True, "told": told}
-    assert place.nursery.ask("cli", "train", "--resume", run, **plan)["code"] == 5
+    assert ask("cli", "train", "--resume", run, **plan)["code"] == 5
     lines = [line for line in told.read_text().splitlines() if line.startswith("error: ")]
     assert len(lines) == 1
     assert "bytes are needed and" in lines[0]
     assert lines[0].endswith(f"with: saccade train --resume {run}")
     assert "Traceback" not in told.read_text()
-    assert place.nursery.ask("resume", run)["code"] == 0
+    assert ask("resume", run)["code"] == 0
     assert proof(run) == place.proof
 
 
 def test_a_log_that_cannot_be_written_never_stops_a_run(place):
     run = place.copy("log")
-    assert place.nursery.ask("resume", run, point="log", error="ENOSPC", always=True)["code"] == 0
+    assert ask("resume", run, point="log", error="ENOSPC", always=True)["code"] == 0
     assert proof(run) == place.proof
 
 
@@ -172,12 +173,12 @@ def test_a_real_disk_that_fills_up(place, disk, tmp_path):
     size = sum(path.stat().st_size for path in (place.folder / "whole" / "checkpoints").rglob("*")) // 2
     with (disk / "filler").open("wb") as filler:
         filler.write(b"x" * (shutil.disk_usage(disk).free - 2 * size))
-    assert place.nursery.ask("cli", "train", "--resume", run, told=told)["code"] == 5
+    assert ask("cli", "train", "--resume", run, told=told)["code"] == 5
     assert "No space left on device" in told.read_text().splitlines()[-1]
     assert latest(run / "checkpoints")[1] == []
     assert not list(run.rglob("*.tmp"))
     (disk / "filler").unlink()
-    assert place.nursery.ask("resume", run)["code"] == 0
+    assert ask("resume", run)["code"] == 0
     assert proof(run) == place.proof
 
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from nursery import POINTS
+from nursery import POINTS, ask
 from place import KILLED, Place, placed, proof
 
 
@@ -35,13 +35,13 @@ def test_a_run_killed_as_it_begins_is_no_run_yet_or_goes_on_to_the_same_bytes(pl
     assert place.begin(run, point="rename", nth=nth)["code"] == KILLED
     there = (run / "recipe.json").exists()
     told = run.with_suffix(".told")
-    assert place.nursery.ask("resume", run, told=told)["code"] == (0 if there else 2)
+    assert ask("resume", run, told=told)["code"] == (0 if there else 2)
     assert proof(run) == place.proof if there else "is not a run folder" in told.read_text()
 
 
 def test_a_run_killed_again_and_again_goes_on_to_the_same_bytes(place):
     run, source, kills = place.copy("often"), random.Random(1), 0
-    while place.nursery.ask("resume", run, point="rename", nth=source.randint(3, 14))["code"] == KILLED:
+    while ask("resume", run, point="rename", nth=source.randint(3, 14))["code"] == KILLED:
         kills += 1
     assert kills >= 5
     assert proof(run) == place.proof

@@ -2,10 +2,9 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from terminal import run as command
@@ -56,7 +55,6 @@ def test_it_predicts_is_evaluated_explained_and_exported(before, monkeypatch):
     assert {each["label"] for each in found[0]["predictions"]} == {"cat", "dog"}
     assert command("evaluate", "run", "images").code == 0
     assert command("explain", "run", picture, "--out", "map").code == 0
-    words = [sys.executable, "-m", "saccade", "export", "run", "graph"]  # not under the shape checker
-    subprocess.run(words, check=True, capture_output=True)
+    forked.run("export", "run", "graph", check=True)  # not under the shape checker
     again = json.loads(command("predict", "graph", picture, "--json").out)
     assert again[0]["predictions"][0]["label"] == found[0]["predictions"][0]["label"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from nursery import ask
 from place import placed, proof
 
 from saccade.cli import app
@@ -25,12 +26,12 @@ def trial(place, name, delay, *signals):
     """Send the signals to the command, and go on; what it said, and whether it was still there."""
     run, told = place.copy(name, save=60), place.folder / f"{name}.told"
     plan = {"delay": [delay + 0.01 * i for i in range(len(signals))], "signal": signals, "told": told}
-    done = place.nursery.ask("cli", "train", "--resume", run, **plan)
+    done = ask("cli", "train", "--resume", run, **plan)
     words = told.read_text()
     assert done["code"] in (130, 0), words
     assert "Traceback" not in words
     assert latest(run / "checkpoints")[1] == []
-    assert place.nursery.ask("resume", run)["code"] == 0
+    assert ask("resume", run)["code"] == 0
     assert proof(run) == place.proof
     return words, done
 
@@ -61,7 +62,7 @@ def test_the_state_is_that_of_the_step_that_was_over(place):
     run = place.copy("again", save=60)
     told = place.folder / "again.told"
     plan = {"point": "log", "nth": 5, "sent": signal.SIGINT, "told": told}
-    assert place.nursery.ask("cli", "train", "--resume", run, **plan)["code"] == 130
+    assert ask("cli", "train", "--resume", run, **plan)["code"] == 130
     step = int(told.read_text().rsplit("stopped at step ")[1].split()[0])
     assert latest(run / "checkpoints")[0].name == f"step-{step:09}"
 

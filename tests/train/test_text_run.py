@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from nursery import Nursery
+from nursery import ask
 from reading import DATA, MODELS, RECIPES, proof, write
 
 from saccade.api.train import resume_run, start_run
@@ -131,13 +131,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(place, whole, task, st
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(place, whole):
-    nursery = Nursery()
     words = (place / DATA["language"], MODELS["language"], place / "killed", *RECIPES["language"])
-    assert nursery.ask("begin", *words)["code"] == 0
+    assert ask("begin", *words)["code"] == 0
     for point, nth in (("rename", 5), ("write", 9)):
-        assert nursery.ask("resume", place / "killed", point=point, nth=nth)["code"] == -9
-    assert nursery.ask("resume", place / "killed")["code"] == 0
-    nursery.close()
+        assert ask("resume", place / "killed", point=point, nth=nth)["code"] == -9
+    assert ask("resume", place / "killed")["code"] == 0
     assert proof(place / "killed") == proof(whole["language"].folder)
 
 

@@ -1,10 +1,10 @@
 """One command examines a model once; what was examined is what is loaded."""
 
 import json
-import subprocess
 import sys
 from collections import Counter
 
+import forked
 import pytest
 import torch
 from spoken import folder
@@ -52,7 +52,7 @@ def graph(tmp_path_factory):
     """Exported by a process of its own, as torch cannot trace through the shape checker."""
     place = tmp_path_factory.mktemp("exported")
     words = ["export", str(small().save(place / "model")), str(place / "graph")]
-    subprocess.run([sys.executable, "-m", "saccade", *words], check=True, capture_output=True)
+    forked.run(*words, check=True)
     return place / "graph"
 
 
