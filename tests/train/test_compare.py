@@ -65,7 +65,7 @@ def test_one_command_leaves_a_table_plots_a_page_and_a_run_for_each_training(who
     folder, done = whole
     head, *lines = done.out.splitlines()
     assert [line.split()[:2] for line in lines] == [
-        [model, share] for share in ("50", "100") for model in MODELS.split(",")
+        [model, share] for share in ("50%", "100%") for model in MODELS.split(",")
     ]
     assert head.split()[:4] == ["model", "data", "images", "accuracy"]
     for name in ("learning", "speed", "reach"):
