@@ -145,8 +145,12 @@ def _theirs(found: Identified) -> TextFolder:
     return TextFolder(module, read_vocabulary(read_tokenizer(found.folder)), layout="hf")
 
 
-def load_text(source: Path | Identified) -> TextFolder:
-    """Load a text model: a saccade folder, or Hugging Face's GPT-2 or BERT with its tokenizer."""
+def load_text(source: Path | Identified, task: str = "") -> TextFolder:
+    """Load a text model: a saccade folder, or Hugging Face's GPT-2 or BERT with its tokenizer.
+
+    Args:
+        task: What it is used for; by default the task that its folder names.
+    """
     found = identify(source) if isinstance(source, Path) else source
     found.check_text()
     try:
@@ -157,6 +161,7 @@ def load_text(source: Path | Identified) -> TextFolder:
         raise refusal_at(printable(found.folder), error) from error
     align(loaded.module)
     loaded.module.eval()
+    loaded.task = task or loaded.task
     return loaded
 
 

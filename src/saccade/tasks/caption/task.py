@@ -45,9 +45,7 @@ class Caption(Task):
     ) -> Any:
         from saccade.text.model import load_text
 
-        loaded = load_text(source)
-        loaded.task = self.name
-        return loaded
+        return load_text(source, self.name)
 
     def evaluate(self, model: Any, examples: Any, split: str) -> Evaluation:
         raise UsageError(MISSING)

@@ -72,9 +72,7 @@ class Language(Task):
     ) -> Any:
         from saccade.text.model import load_text
 
-        loaded = load_text(source)
-        loaded.task = self.name
-        return loaded
+        return load_text(source, self.name)
 
     def open_for(self, found: "Identified", data: str, format: str = "auto") -> Any:
         from saccade.tasks.language.data import open_text
