@@ -28,7 +28,7 @@ from PIL import Image
 
 import saccade
 from saccade import values
-from saccade.explain.faithfulness.perturbation import cell_grid
+from saccade.explain.faithfulness.fills import cell_grid
 from saccade.explain.faithfulness.ranking import Masks, Ranking, rank
 from saccade.explain.methods import lrp
 from saccade.explain.methods.relevance import levels, rollout_row

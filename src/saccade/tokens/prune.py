@@ -25,7 +25,7 @@ from saccade.nn.attention import Tokens, probabilities
 from saccade.nn.patch import Image
 from saccade.nn.stack import Stack
 from saccade.tokens.trace import Trace
-from saccade.tokens.walk import Fewer, Heads, Places, Walk, Walker, run, select
+from saccade.tokens.walk import Fewer, Heads, Places, Walk, Walker, gather_pairs, run, select
 
 Patches = Float[Tensor, "b n d"]
 Decision = Float[Tensor, "b n"]
@@ -174,7 +174,7 @@ class Dropping(Walk):
         ranked = torch.cat([sure, scores], 1).topk(count + self.front, sorted=False)
         here = ranked.indices.sort().values
         self.kept = here if self.kept is None else self.kept.gather(1, here)
-        self.weight, self.turn = _gathered(*self.pairs, self.kept)
+        self.weight, self.turn = gather_pairs(*self.pairs, self.kept)
         return select(z, here)
 
     def scores(self, stage: int, z: Tokens) -> Float[Tensor, "b n"]:
@@ -197,14 +197,6 @@ class Dropping(Walk):
     def trace(self) -> Trace:
         trace = super().trace()
         return trace if self.kept is None else trace.kept(self.kept[:, self.front :] - self.front)
-
-
-def _gathered(
-    weight: Float[Tensor, "1 h t t"] | None, turn: Float[Tensor, "2 t k"] | None, kept: Places
-) -> tuple[Float[Tensor, "b h m m"] | None, Float[Tensor, "2 b 1 m k"] | None]:
-    """Return the relative weights and angles of the tokens that are kept in each image."""
-    pairs = None if weight is None else weight[0][:, kept[:, :, None], kept[:, None, :]].transpose(0, 1)
-    return pairs, None if turn is None else turn[:, kept][:, :, None]
 
 
 class Masking(Walk):

@@ -38,6 +38,14 @@ def select(x: Float[Tensor, "b n c"], places: Places) -> Float[Tensor, "b m c"]:
     return x.flatten(0, 1).index_select(0, rows(places, x.shape[1])).view(*places.shape, -1)
 
 
+def gather_pairs(
+    weight: Float[Tensor, "1 h t t"] | None, turn: Float[Tensor, "2 t k"] | None, kept: Places
+) -> tuple[Float[Tensor, "b h m m"] | None, Float[Tensor, "2 b 1 m k"] | None]:
+    """Return the relative weights and angles of the tokens that are kept in each image."""
+    pairs = None if weight is None else weight[0][:, kept[:, :, None], kept[:, None, :]].transpose(0, 1)
+    return pairs, None if turn is None else turn[:, kept][:, :, None]
+
+
 class Walk:
     """Follows the tokens of a batch through the blocks."""
 

@@ -4,18 +4,23 @@ A map is scored by perturbing the image in its order (perturbation.py) and compa
 always run (controls.py): random maps of the same image, rough and smooth, and the map that the same method
 makes of a model with randomised weights. A map is better than random only if
 
-1. there is something to explain: the image raises the odds of the target at least e-fold over the blurred
-   image, and more than it raises those of the predicted class of any of 19 models with randomised weights (of
-   a set: the mean over images). If the model's own weights were random too, it would be exchangeable with the
-   19 and come first in 1 of 20 cases; so 95% of random models are refused, whatever the method;
+1. there is something to explain: the image raises the odds of the target at least e-fold over the same image
+   with all cells deleted, and more than it raises those of the predicted class of any of 19 models with
+   randomised weights (of a set: the mean over images). If the model's own weights were random too, it would
+   be exchangeable with the 19 and come first in 1 of 20 cases; so 95% of random models are refused, whatever
+   the method. Deleted cells are blurred or, where that changes the answers of none of the 20 models, dropped
+   (evidence.py). The choice treats all 20 alike, so they stay exchangeable;
 2. at most 5% of random maps score as well (of a set: 5% of draws of one random map per image);
 3. the map of the randomised weights scores lower.
+
+Where neither fill changes the answer, no map can be tested, good or bad: it cannot be judged.
 
 Shapes: n images, m random maps of each, k randomised models.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,28 +30,19 @@ from torch import Tensor
 
 from saccade.errors import ModelError, UsageError, check_number
 from saccade.explain.faithfulness.controls import random_maps, randomise
-from saccade.explain.faithfulness.perturbation import (
-    Curves,
-    cell_grid,
-    dependence,
-    perturbation_curves,
-    resize_maps,
-)
+from saccade.explain.faithfulness.evidence import Evidence, find_evidence
+from saccade.explain.faithfulness.fills import BLUR, cell_grid
+from saccade.explain.faithfulness.perturbation import Curves, perturbation_curves, resize_maps
 from saccade.explain.target import Maps, MethodFunction, Target
 from saccade.models.build import Vision
 from saccade.nn.patch import Image
-from saccade.wording import number
 
 LEVEL = 0.05
 """How often an uninformative map may be called better than random."""
 DRAWS = 40
 """Random maps for one image: enough that one lucky draw does not decide."""
-COPIES = 19
-"""Models with randomised weights whose dependence on the image must be lower: 1 / (19 + 1) is `LEVEL`."""
-EVIDENCE = 1.0
-"""Smallest log-odds that an image must add to its target."""
 RESAMPLES = 1999
-BETTER, UNINFORMATIVE = "better than random", "uninformative"
+BETTER, UNINFORMATIVE, UNJUDGED = "better than random", "uninformative", "cannot be judged"
 
 _Gains = Float[np.ndarray, "n"]
 
@@ -72,10 +68,12 @@ class Verdict:
     """Whether a map, or a method on a set of images, is better than random, and why."""
 
     word: str
-    """`BETTER` or `UNINFORMATIVE`."""
+    """`BETTER`, `UNINFORMATIVE` or `UNJUDGED`."""
     reason: str
     p: float
     """Share of random maps, or of draws of them, that score as well."""
+    fill: str = BLUR
+    """What took the place of deleted cells: blur, drop or mean."""
 
     @property
     def better(self) -> bool:
@@ -83,6 +81,17 @@ class Verdict:
 
     def __str__(self) -> str:
         return f"{self.word}: {self.reason}"
+
+
+class Effect(NamedTuple):
+    """Probability of the target as it is, and with the most important cells deleted."""
+
+    share: float
+    """Share of the cells: the first tenths that at least halve the probability, or half of the cells."""
+    whole: float
+    deleted: float
+    random: float
+    """With as many deleted at random, the mean of rough and smooth maps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,8 +102,7 @@ class Measurement:
     curves: Curves
     maps: dict[str, Maps]
     drawn: Float[Tensor, "b m r c"]
-    others: Float[np.ndarray, "n k"]
-    """How much the predictions of randomised models depend on each image."""
+    evidence: Evidence
 
     def score(self, name: str) -> Faithfulness:
         """Return the mean over images."""
@@ -104,6 +112,15 @@ class Measurement:
         """Return the mean over images and random maps."""
         return _score(self.curves, list(range(2 * len(self.names), self.curves.deletion.shape[1])))
 
+    def effect(self, name: str) -> Effect:
+        """Return what deleting the most important cells does, as a mean over images."""
+        whole = float(self.curves.whole.double().mean())
+        stages = self.curves.deleted.double().mean(0)
+        own, drawn = stages[self.names.index(name)], stages[2 * len(self.names) :].mean(0)
+        halved = (own <= whole / 2).nonzero()
+        stage = int(halved[0, 0]) if halved.numel() else own.shape[0] // 2
+        return Effect(float(self.curves.shares[stage]), whole, float(own[stage]), float(drawn[stage]))
+
     def gains(self, name: str) -> tuple[_Gains, Float[np.ndarray, "n m"], _Gains]:
         """Return for each image the gain of its map, of its random maps, and of the map on random weights."""
         gain = (self.curves.insertion - self.curves.deletion).numpy()
@@ -112,12 +129,13 @@ class Measurement:
 
     def verdict(self, name: str) -> Verdict:
         """Return the verdict on a method over all images together."""
-        return verdict(*self.gains(name), self.curves.evidence.numpy(), self.others)
+        return verdict(*self.gains(name), self.evidence)
 
-    def verdicts(self, name: str) -> list[Verdict]:
-        """Return the verdict on each image by itself."""
-        parts = (*self.gains(name), self.curves.evidence.numpy(), self.others)
-        return [verdict(*(part[i : i + 1] for part in parts)) for i in range(parts[0].shape[0])]
+    def verdicts(self, name: str, label: str = "") -> list[Verdict]:
+        """Return the verdict on each image by itself; `label` names the target of all of them."""
+        own, drawn, shuffled = self.gains(name)
+        each = (slice(i, i + 1) for i in range(own.shape[0]))
+        return [verdict(own[i], drawn[i], shuffled[i], self.evidence.part(i), label) for i in each]
 
 
 def _score(found: Curves, columns: list[int]) -> Faithfulness:
@@ -127,11 +145,7 @@ def _score(found: Curves, columns: list[int]) -> Faithfulness:
 
 
 def verdict(
-    own: _Gains,
-    drawn: Float[np.ndarray, "n m"],
-    shuffled: _Gains,
-    evidence: _Gains,
-    others: Float[np.ndarray, "n k"],
+    own: _Gains, drawn: Float[np.ndarray, "n m"], shuffled: _Gains, evidence: Evidence, label: str = ""
 ) -> Verdict:
     """Compare gains with those of the controls (see the module docstring)."""
     p = p_value(own, drawn)
@@ -141,35 +155,20 @@ def verdict(
         if few
         else f"random maps score as well in {round(p * (RESAMPLES + 1)) - 1:,} of {RESAMPLES:,} draws"
     )
-    if why := _nothing_to_explain(float(evidence.mean()), others.mean(0)):
-        return Verdict(word=UNINFORMATIVE, reason=why, p=p)
-    if p > LEVEL:
-        return Verdict(word=UNINFORMATIVE, reason=f"not better than random, {as_well}", p=p)
-    if own.mean() <= shuffled.mean():
-        return Verdict(
-            word=UNINFORMATIVE, reason="the same method scores as well with randomised weights", p=p
+    word, reason = UNINFORMATIVE, ""
+    if why := evidence.weakness(label):
+        word, reason = UNJUDGED, why
+    elif evidence.as_much:
+        reason = (
+            f"the answer depends on the image no more than at random; {evidence.copies} depend on it as much"
         )
-    return Verdict(word=BETTER, reason=as_well, p=p)
-
-
-def _nothing_to_explain(evidence: float, others: Float[np.ndarray, "k"]) -> str:
-    """Say why there is nothing to explain; return "" if there is."""
-    if evidence < EVIDENCE:
-        return (
-            f"the answer hardly depends on the image; its odds are {_times(evidence)} those of the blurred "
-            f"image (expected {_times(EVIDENCE)} or more)"
-        )
-    as_much = int(np.sum(others >= evidence))
-    if as_much:
-        return (
-            "the answer depends on the image no more than at random; "
-            f"{as_much} of {others.shape[0]} models with randomised weights depend on it as much"
-        )
-    return ""
-
-
-def _times(evidence: float) -> str:
-    return f"{number(float(np.exp(evidence)))} times"
+    elif p > LEVEL:
+        reason = f"not better than random, {as_well}"
+    elif own.mean() <= shuffled.mean():
+        reason = "the same method scores as well with randomised weights"
+    else:
+        word, reason = BETTER, as_well
+    return Verdict(word=word, reason=reason, p=p, fill=evidence.fill)
 
 
 def p_value(own: _Gains, drawn: Float[np.ndarray, "n m"]) -> float:
@@ -187,12 +186,6 @@ def p_value(own: _Gains, drawn: Float[np.ndarray, "n m"]) -> float:
     return float((1 + np.sum(means >= own.mean())) / (1 + means.shape[0]))
 
 
-def random_dependences(module: Vision, image: Image, seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """Return how much the predictions of randomised models depend on each image."""
-    found = [dependence(randomise(module, seed + i), image) for i in range(COPIES)]
-    return torch.stack(found, 1).numpy()
-
-
 def measure(
     module: Vision,
     image: Image,
@@ -200,14 +193,14 @@ def measure(
     methods: Mapping[str, MethodFunction],
     draws: int = DRAWS,
     seed: int = 0,
-    others: Float[np.ndarray, "n k"] | None = None,
+    evidence: Evidence | None = None,
 ) -> Measurement:
-    """Score the maps of each method and both controls: 18 forward passes per map.
+    """Score the maps of each method and both controls: 18 forward passes per map, or half their cost.
 
     Args:
         draws: random maps per image; a verdict on a single image needs at least 19.
         seed: of the randomised weights.
-        others: what `random_dependences` returned, if that is known already.
+        evidence: what `find_evidence` returned, if that is known already.
     """
     check_inputs(module, image, target, methods)
     check_number("draws", draws, 1, 10**5)
@@ -222,9 +215,9 @@ def measure(
         resize_maps(rearrange(one, "b r c -> b 1 r c").cpu(), grid) for one in (*maps.values(), *shuffled)
     ]
     drawn = random_maps(image, grid, draws)
-    found = perturbation_curves(module, image, target, torch.cat([*columns, drawn], 1))
-    others = random_dependences(module, image, seed) if others is None else others
-    return Measurement(tuple(methods), found, maps, drawn, others)
+    evidence = find_evidence(module, image, target, seed) if evidence is None else evidence
+    found = perturbation_curves(module, image, target, torch.cat([*columns, drawn], 1), evidence.fill)
+    return Measurement(tuple(methods), found, maps, drawn, evidence)
 
 
 def _check_finite(name: str, found: Maps) -> None:

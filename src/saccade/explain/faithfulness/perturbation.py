@@ -2,36 +2,32 @@
 
 Deletion and insertion after Petsiuk et al. 2018 (https://arxiv.org/abs/1806.07421), positive and negative
 perturbation after Chefer et al. 2021 (https://arxiv.org/abs/2012.09838, section 4). One pair of curves gives
-all four: an image without its least important tenth is one with the other nine tenths inserted. Deleted cells
-show the blurred image (Gaussian, standard deviation of one cell).
+all four: an image without its least important tenth is one with the other nine tenths inserted. fills.py has
+what takes the place of deleted cells.
 
 Shapes: b images, m maps of each, r rows and c columns of cells, t tenths (1 to 9).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from saccade.explain.faithfulness.controls import image_seed
-from saccade.explain.replay import Grid, grid_of
+from saccade.explain.faithfulness.evidence import BATCH
+from saccade.explain.faithfulness.fills import BLUR, Away, cell_grid, perturbed
+from saccade.explain.replay import Grid
 from saccade.explain.target import Target, confidence
 from saccade.models.build import Vision
 from saccade.models.modules import evaluating
-from saccade.models.vit import ViT
 from saccade.nn.patch import Image
 
-BATCH = 64
-"""Images in one forward pass."""
 TENTHS = 9
 """Stages of 10% to 90% of the cells; none and all are the two ends."""
-FEWEST = 8
-"""Fewest cells per side for a CNN, which has no patches; large images have one for each 16 pixels."""
 
 ManyMaps = Float[Tensor, "b m r c"]
 Readings = Float[Tensor, "b m t"]
@@ -39,12 +35,12 @@ Readings = Float[Tensor, "b m t"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curves:
-    """Predictions for each image: whole, blurred, and every stage between."""
+    """Predictions for each image: whole, deleted, and every stage between."""
 
     whole: Float[Tensor, "b"]
     """Probability of the target."""
     blank: Float[Tensor, "b"]
-    """The same for the blurred image."""
+    """The same with all cells deleted."""
     deleted: Readings
     """Its probability with the most important tenths deleted."""
     inserted: Readings
@@ -76,11 +72,6 @@ class Curves:
         """Mean of `kept_negative` over all stages (high is good)."""
         return self.kept_negative.mean(-1)
 
-    @property
-    def evidence(self) -> Float[Tensor, "b"]:
-        """Log of the target's odds for the image over those for the blurred image."""
-        return log_odds_gain(self.whole, self.blank)
-
     def _area(
         self, first: Float[Tensor, "b"], between: Readings, last: Float[Tensor, "b"]
     ) -> Float[Tensor, "b m"]:
@@ -91,20 +82,6 @@ class Curves:
         return torch.trapezoid(torch.cat([first, between, last], -1), x, dim=-1)
 
 
-def log_odds_gain(whole: Float[Tensor, "b"], blank: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """Return the log of the odds ratio; probabilities are clipped to a millionth from 0 and 1."""
-    odds = [p.double().clamp(1e-6, 1 - 1e-6).logit() for p in (whole, blank)]
-    return (odds[0] - odds[1]).float()
-
-
-def cell_grid(module: Vision, image: Image) -> Grid:
-    """Return the grid of cells to delete: the patches; for a CNN, squares of 16 pixels or less."""
-    if isinstance(module, ViT):
-        return grid_of(module, image)
-    rows, columns = (min(side, max(FEWEST, side // 16)) for side in image.shape[-2:])
-    return rows, columns
-
-
 def resize_maps(maps: ManyMaps, grid: Grid) -> Float[Tensor, "b m rows columns"]:
     """Resize maps to another grid: average within a cell, or interpolate where cells are finer."""
     if maps.shape[-2:] == grid:
@@ -112,32 +89,6 @@ def resize_maps(maps: ManyMaps, grid: Grid) -> Float[Tensor, "b m rows columns"]
     if maps.shape[-2] < grid[0] or maps.shape[-1] < grid[1]:
         return F.interpolate(maps, grid, mode="bilinear", align_corners=False)
     return F.adaptive_avg_pool2d(maps, grid)
-
-
-def blur(image: Image, grid: Grid) -> Image:
-    """Blur images until nothing smaller than a cell is left."""
-    for axis, cells in ((-2, grid[0]), (-1, grid[1])):
-        side = image.shape[axis]
-        deviation = side / cells
-        reach = min(math.ceil(3 * deviation), 3 * side)
-        x = torch.arange(-reach, reach + 1, device=image.device, dtype=image.dtype)
-        weight = (-0.5 * (x / deviation).square()).exp()
-        place = (torch.arange(side, device=image.device)[:, None] + x.long()).clamp(0, side - 1)
-        matrix = image.new_zeros(side, side)
-        matrix.scatter_add_(1, place, repeat(weight / weight.sum(), "k -> side k", side=side))
-        image = matrix @ image if axis == -2 else image @ matrix.mT
-    return image
-
-
-def dependence(module: Vision, image: Image) -> Float[Tensor, "b"]:
-    """Return the evidence (see `Curves`) of each image for its predicted class: two forward passes."""
-    with evaluating(module, gradients=True), torch.no_grad():
-        whole, blank = (
-            torch.cat([confidence(module(x).float()).cpu() for x in torch.split(part, BATCH)])
-            for part in (image, blur(image, cell_grid(module, image)))
-        )
-    answer = whole.argmax(-1, keepdim=True)
-    return log_odds_gain(whole.gather(1, answer)[:, 0], blank.gather(1, answer)[:, 0])
 
 
 def rank_cells(maps: ManyMaps, seeds: Sequence[int]) -> Int[Tensor, "b m r c"]:
@@ -151,33 +102,36 @@ def rank_cells(maps: ManyMaps, seeds: Sequence[int]) -> Int[Tensor, "b m r c"]:
     return rearrange(ranks, "b m (r c) -> b m r c", c=maps.shape[-1])
 
 
-def perturbation_curves(module: Vision, image: Image, target: Target, maps: ManyMaps) -> Curves:
+def perturbation_curves(
+    module: Vision, image: Image, target: Target, maps: ManyMaps, fill: str = BLUR
+) -> Curves:
     """Perturb each image by each of its maps: 18 forward passes per map and two per image."""
     grid = cell_grid(module, image)
     count = grid[0] * grid[1]
     ranks = rank_cells(resize_maps(maps, grid), [image_seed(one) + 1 for one in image])
     gone = torch.arange(1, TENTHS + 1).mul(count).add(5).div(10, rounding_mode="floor")
-    cuts = rearrange(gone, "t -> t 1 1")
-    first = rearrange(ranks, "b m r c -> b m 1 r c")
-    away = torch.stack([first < cuts, first >= cuts], 2)  # delete the most important; delete all others
     b, m = maps.shape[:2]
-    flat = rearrange(away, "b m two t r c -> (b m two t) r c")
-    owner = torch.arange(b).repeat_interleave(m * 2 * TENTHS)
+    flat = rearrange(ranks, "b m r c -> (b m) r c")
+    owner, every = torch.arange(b).repeat_interleave(m), torch.arange(b)
     with evaluating(module, gradients=True), torch.no_grad():
-        blank = blur(image, grid)
-        ends = [_read(module, x, target) for x in (image, blank)]
-        read = [
-            _read(module, _without(image[i], blank[i], flat[at : at + BATCH]), target[i])
-            for at in range(0, flat.shape[0], BATCH)
-            for i in [owner[at : at + BATCH].to(image.device)]
-        ]
+        without = perturbed(module, image, fill)
+
+        def read(which: Int[Tensor, "k"], away: Away) -> Float[Tensor, "k 2"]:
+            """Return the probability of the target, and whether it is predicted."""
+            parts = zip(torch.split(which, BATCH), torch.split(away, BATCH), strict=True)
+            return torch.cat([_read(without(i.to(image.device), x), target.cpu()[i]) for i, x in parts])
+
+        blank = read(every, torch.ones(b, *grid, dtype=torch.bool))
+        whole = read(every, torch.zeros(b, *grid, dtype=torch.bool))
+        deleted = [read(owner, flat < cut) for cut in gone.tolist()]
+        inserted = [read(owner, flat >= cut) for cut in gone.tolist()]
     p, kept = (
-        rearrange(torch.cat(part), "(b m two t) -> two b m t", b=b, m=m, two=2)
-        for part in zip(*read, strict=True)
+        [rearrange(torch.stack(stages)[..., i], "t (b m) -> b m t", b=b) for stages in (deleted, inserted)]
+        for i in range(2)
     )
     return Curves(
-        whole=ends[0][0],
-        blank=ends[1][0],
+        whole=whole[:, 0],
+        blank=blank[:, 0],
         deleted=p[0],
         inserted=p[1],
         kept_positive=kept[0],
@@ -187,16 +141,8 @@ def perturbation_curves(module: Vision, image: Image, target: Target, maps: Many
     )
 
 
-def _without(image: Image, blank: Image, away: Bool[Tensor, "b r c"]) -> Image:
-    size = image.shape[-2:]
-    cover = F.interpolate(rearrange(away, "b r c -> b 1 r c").to(image), size, mode="nearest")
-    return torch.where(cover > 0, blank, image)
-
-
-def _read(module: Vision, image: Image, target: Target) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
-    """Return the probability of the target, and whether it is predicted; on the CPU."""
-    parts = [confidence(module(x).float()).cpu() for x in torch.split(image, BATCH)]
-    p = torch.cat(parts)
-    chosen = p.gather(1, target.cpu()[:, None])[:, 0]
-    predicted = p.argmax(-1) == target.cpu() if p.shape[-1] > 1 else chosen > 0.5
-    return chosen, predicted.float()
+def _read(logits: Float[Tensor, "k classes"], target: Target) -> Float[Tensor, "k 2"]:
+    p = confidence(logits.float()).cpu()
+    chosen = p.gather(1, target[:, None])[:, 0]
+    predicted = p.argmax(-1) == target if p.shape[-1] > 1 else chosen > 0.5
+    return torch.stack([chosen, predicted.float()], 1)

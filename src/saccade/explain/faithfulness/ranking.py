@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int, Int8, Integer
@@ -14,19 +13,20 @@ from torch import Tensor
 from saccade.data.image.decode import decode
 from saccade.data.image.preprocess import Preprocess
 from saccade.errors import DataError, UsageError
+from saccade.explain.faithfulness.evidence import Evidence, find_evidence
+from saccade.explain.faithfulness.fills import FILLS, cell_grid
 from saccade.explain.faithfulness.meter import (
     BETTER,
     DRAWS,
     LEVEL,
+    UNJUDGED,
     Faithfulness,
     Measurement,
     Verdict,
     check_inputs,
     measure,
-    random_dependences,
     verdict,
 )
-from saccade.explain.faithfulness.perturbation import cell_grid
 from saccade.explain.target import MethodFunction
 from saccade.metrics.localisation import (
     BACKGROUND,
@@ -122,6 +122,8 @@ class Ranking:
     """Random maps per image."""
     cells: tuple[int, int]
     """Rows and columns of the cells that are deleted."""
+    fill: str
+    """What took their place in all images: blur, drop or mean."""
     level: float
     """How often an uninformative method may be called better than random."""
     rows: tuple[MethodRow, ...]
@@ -144,6 +146,8 @@ class Ranking:
         good = self.better()
         found = f"Better than random: {', '.join(good)}" if good else "No method is better than random"
         best = self.rows[0]
+        if (first := next(row for row in self.rows if row.method != RANDOM).verdict).word == UNJUDGED:
+            return f"No method can be judged ({count(self.pictures, 'image')}): {first.reason}."
         more = f"; the best is {best.method}" if len(good) > 1 and best.method in good else ""
         return f"{found} ({count(self.pictures, 'image')}){more}."
 
@@ -171,22 +175,25 @@ def rank(
     n = images.shape[0]
     _check_masks(masks, n)
     draws = draws or max(FEWEST, -(-DRAWS // n))
-    others = random_dependences(module, images, seed)
+    evidence = find_evidence(
+        module, images, targets, seed
+    )  # one fill for all, or gains could not be compared
     found: list[Measurement] = []
     overlaps: dict[str, list[Overlap]] = {name: [] for name in (*wanted, RANDOM)}
     for at in range(0, n, AT_ONCE):
         part = slice(at, at + AT_ONCE)
-        found.append(measure(module, images[part], targets[part], wanted, draws, seed, others[part]))
+        found.append(measure(module, images[part], targets[part], wanted, draws, seed, evidence.part(part)))
         if masks is not None:
             _overlap(overlaps, found[-1], masks[part])
         if say is not None:
             say(min(at + AT_ONCE, n), n)
-    rows = [_row(name, found) for name in wanted] + [_control(found)]
+    rows = [_row(name, found, evidence) for name in wanted] + [_control(found)]
     rows.sort(key=lambda row: (-row.score.gain, row.method))
     return Ranking(
         pictures=n,
         draws=draws,
         cells=cell_grid(module, images),
+        fill=evidence.fill,
         level=LEVEL,
         rows=tuple(rows),
         segmentation=tuple(localisation_scores(overlaps[row.method]) for row in rows)
@@ -230,24 +237,22 @@ def _sizes(found: list[Measurement]) -> list[int]:
     return [part.curves.whole.shape[0] for part in found]
 
 
-def _row(name: str, found: list[Measurement]) -> MethodRow:
+def _row(name: str, found: list[Measurement], evidence: Evidence) -> MethodRow:
     own, drawn, shuffled = (
         np.concatenate(parts) for parts in zip(*(part.gains(name) for part in found), strict=True)
     )
-    evidence = torch.cat([part.curves.evidence for part in found]).numpy()
-    others = np.concatenate([part.others for part in found])
     return MethodRow(
         method=name,
         score=_mean([part.score(name) for part in found], _sizes(found)),
         randomised=float(shuffled.mean()),
         ahead=float(np.mean(own > drawn.mean(1))),
-        verdict=verdict(own, drawn, shuffled, evidence, others),
+        verdict=verdict(own, drawn, shuffled, evidence),
     )
 
 
 def _control(found: list[Measurement]) -> MethodRow:
     score = _mean([part.control() for part in found], _sizes(found))
-    verdict = Verdict(word="the control", reason="random maps", p=1.0)
+    verdict = Verdict(word="the control", reason="random maps", p=1.0, fill=found[0].evidence.fill)
     return MethodRow(method=RANDOM, score=score, randomised=score.gain, ahead=0.5, verdict=verdict)
 
 
@@ -269,7 +274,7 @@ def ranking_plot(ranking: Ranking) -> Plot:
         note=(
             "Gain is insertion minus deletion: the probability of the target should rise early when the most "
             "important cells are inserted first, and fall early when they are deleted first. "
-            f"Random maps gain {number(control)}."
+            f"Random maps gain {number(control)}. Deleted cells are {FILLS[ranking.fill]}."
         ),
         columns=columns,
         rows=[_cells(ranking, i) for i in range(len(ranking.rows))],
