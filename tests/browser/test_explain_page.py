@@ -74,7 +74,7 @@ def test_a_click_on_a_patch_shows_where_it_looks(tab, vit):
     step = float(made.attention.scale.max())
     agree(tab.run(ROWS.format("gaze")), attention[-1].mean(0)[0], step)
     tab.click("#gaze-stage .cell", 6)
-    assert "the patch in row 2, column 3 looks most at" in tab.run(TEXT.format("gaze-summary"))
+    assert "the patch in row 2, column 3 attends most to" in tab.run(TEXT.format("gaze-summary"))
     agree(tab.run(ROWS.format("gaze")), attention[-1].mean(0)[7], step)
     assert tab.run("document.querySelectorAll('#gaze-stage [aria-selected=true]').length") == 1
     tab.click("#fronts button")

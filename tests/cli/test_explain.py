@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.cells import cell_len
 from terminal import picture, run
 
 import saccade
@@ -44,19 +45,30 @@ def test_the_same_numbers_in_python_on_the_screen_in_json_and_in_the_page(model,
     values = np.frombuffer(base64.b64decode(one["values"]), "<f4")
     assert (values.reshape(one["rows"], one["columns"]) == python.grid).all()
     assert one["alt"] == told["alt"]
-    head, row = done.out.splitlines()
-    assert re.split(r"  +", head)[1:] == [
-        *("answer", "confidence", "method", "where", "top-10% share", "gain", "faithful?"),
-    ]
+    head, row, _, *words = done.out.splitlines()
+    assert re.split(r"  +", head)[1:] == ["answer", "confidence", "hottest", "faithful?"]
     assert f"{python.probability:.1%}" in row
-    assert f"{told['tenth']:.0%}" in row
-    assert f"{told['truth']['gain']:.3f}" in row
-    assert row.endswith(f"{told['truth']['verdict']}: {told['truth']['reason']}")
-    assert f"gain {told['truth']['gain']:.4g}" in one["verdict"]
+    assert told["where"] in row
+    assert row.endswith(told["truth"]["verdict"])
+    assert max(map(len, done.out.splitlines())) <= 100
+    effect, said = told["truth"]["effect"], " ".join(words)
+    assert f"{told['truth']['reason']}." in said
+    assert f"the hottest {effect['share']:.0%} of the image" in said
+    assert f"random parts: {effect['random']:.0%}." in said
+    assert told["truth"]["fill"] in ("blur", "drop", "mean")
+    assert f"{told['truth']['reason']}." in one["verdict"]
     printed = json.loads(run("explain", model, photo, "--json").out)
     assert printed[0] | {"picture": "photo.png"} == told
-    with Image.open(tmp_path / "out" / "photo.png") as overlay:
-        assert overlay.size == (224, 224)
+    with Image.open(tmp_path / "out" / "photo.png") as made:
+        assert made.width > made.height  # the image and its map, side by side
+
+
+def test_the_table_fits_100_columns_whatever_the_names_are(tmp_path, model):
+    for name in ("a" * 150, "猫" * 40, "x y" * 30):
+        picture(tmp_path / f"{name}.png", seed=1)
+    done = run("explain", model, tmp_path, "--quick", "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert max(map(cell_len, done.out.splitlines())) <= 100
 
 
 def test_the_truth_is_that_of_the_truth_meter(model, photo):
@@ -125,10 +137,12 @@ def test_all_ranks_every_method_that_fits_beside_the_control(model, tmp_path):
     methods, gains = ([row[i] for row in found["rows"]] for i in (0, found["columns"].index("gain")))
     assert set(methods) == set(METHODS)
     assert gains == sorted(gains, reverse=True)
-    head, *rows, _, verdict = done.out.splitlines()
+    head, *rows = done.out.split("\n\n")[0].splitlines()
+    verdict = " ".join(done.out.split("\n\n")[1].split())
     assert [row.split()[0] for row in rows] == methods
     assert re.split(r"  +", head)[:3] == ["method", "verdict", "gain"]
-    assert "etter than random" in verdict
+    assert "etter than random" in verdict or "can be judged" in verdict
+    assert max(map(len, done.out.splitlines())) <= 100
     assert (tmp_path / "out" / "ranking.png").is_file()
 
 

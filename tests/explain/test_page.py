@@ -1,6 +1,7 @@
 """The page about one picture: one file, offline, escaped, accessible, true to the numbers of the model."""
 
 import base64
+import io
 import json
 import re
 import subprocess
@@ -12,23 +13,29 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from terminal import NAMES, small
 
 import saccade
 from saccade.explain.explanation import (
+    Explanation,
     Question,
     alt_text,
     at_region,
+    effect_words,
     hottest,
     hottest_region,
     hottest_tenth,
     join_words,
     region,
 )
+from saccade.explain.faithfulness.meter import Effect
+from saccade.explain.heatmap import Heatmap
 from saccade.explain.page import attention_data
 from saccade.explain.page.attention_data import pack_attention
 from saccade.explain.page.content import CNN, OTHERS, SLOW, PageMap, page_content, page_methods
 from saccade.explain.page.page import LINKS, render_page
+from saccade.explain.picture import draw_explanation
 from saccade.explain.replay import moments
 from saccade.vision.model import Prediction
 
@@ -255,11 +262,33 @@ def test_the_first_sentences_are_made_from_the_numbers(vit):
     _, made, *_, seen = vit
     assert f"The model's confidence is {made.answers[0].score * 100:.1f}%." in seen.text
     grid = made.map("relevance", made.answers[0].index).grid
-    verdict = made.results[0].verdict
-    said = (
-        f"holds {hottest_tenth(grid) * 100:.0f}% of it. Measured on the model itself, this map is {verdict}."
-    )
+    assert f"holds {hottest_tenth(grid) * 100:.0f}% of it." in seen.text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("better than random", "Tested on the model, this map is better than random. Blurring the hottest"),
+        ("cannot be judged", "It cannot be judged: because."),
+        ("not better than random", "Tested on the model, this map is not better than random: because."),
+    ],
+)
+def test_the_verdict_is_said_in_plain_words(vit, verdict, said):
+    _, made, *_ = vit
+    first = replace(made.results[0], verdict=verdict, reason="because", words="Blurring the hottest 10%.")
+    seen = Page(render_page(replace(made, results=[first, *made.results[1:]])))
     assert said in seen.text
+    shown = next(one for one in json.loads(seen.data)["maps"] if one["method"] == first.name)
+    assert shown["verdict"] == f"{verdict[0].upper()}{verdict[1:]}: because. Blurring the hottest 10%."
+
+
+def test_the_image_is_beside_its_map_and_the_numbers_a_click_away(vit):
+    *_, html, seen = vit
+    ids = [attributes["id"] for _, attributes in seen.elements if "id" in attributes]
+    assert ids.index("map-image") < ids.index("map-stage")
+    assert html.index("<details") < html.index('id="map-rows"')
+    words = html.index('id="truth-words"')
+    assert words < html.index("<details", words) < html.index('id="truth-numbers"')
 
 
 @pytest.mark.parametrize(
@@ -269,13 +298,27 @@ def test_the_first_sentences_are_made_from_the_numbers(vit):
             ("rollout", "gradient_rollout"),
             "Better than random on this image: rollout and gradient rollout.",
         ),
-        ((), "No map of this image is better than a random one"),
+        ((), "No map of this image is better than a random one; they should not be trusted."),
     ],
 )
 def test_what_is_better_than_random_is_named(vit, good, lead):
     _, made, *_ = vit
-    results = [replace(result, good=result.name in good, figures={"gain": 0.5}) for result in made.results]
+    results = [
+        replace(result, good=result.name in good, figures={"gain": 0.5}, verdict="uninformative")
+        for result in made.results
+    ]
     assert lead in Page(render_page(replace(made, results=results))).text
+
+
+def test_what_cannot_be_judged_is_not_called_uninformative(vit):
+    _, made, *_ = vit
+    results = [
+        replace(r, verdict="cannot be judged", reason="the blurred image is still recognised", good=False)
+        for r in made.results
+    ]
+    text = Page(render_page(replace(made, results=results))).text
+    assert "No map of this image can be judged: the blurred image is still recognised." in text
+    assert "uninformative" not in text
 
 
 def test_the_control_is_the_mean_of_random_maps_and_has_no_verdict(vit):
@@ -286,6 +329,7 @@ def test_the_control_is_the_mean_of_random_maps_and_has_no_verdict(vit):
         "better than random",
         "not better than random",
         "uninformative",
+        "cannot be judged",
         "the control",
     }
 
@@ -318,6 +362,7 @@ def test_the_explanation_is_that_of_the_first_map():
     result = next(result for result in made.results if result.name == "gradcam")
     assert explanation.heatmap.score == result.figures["gain"]
     assert explanation.verdict.reason.endswith(result.reason)
+    assert explanation.words.endswith(result.words)
 
 
 def test_the_answer_by_depth_ends_with_the_answer(vit):
@@ -358,3 +403,37 @@ def test_a_map_that_is_zero_everywhere_is_said_to_be_so(vit):
 def test_a_page_that_cannot_be_written_is_refused_without_torch():
     code = "import sys, saccade.explain.write; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# the picture
+
+
+@pytest.mark.parametrize("size", [(8, 8), (200, 60), (60, 200)])
+@pytest.mark.parametrize("label", ["cat", "$\\frac{1}{0}$", "猫"])
+def test_the_png_has_the_image_beside_the_map(size, label):
+    heatmap = Heatmap(
+        grid=np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4),
+        target=0,
+        label=label,
+        method="relevance",
+        probability=0.9,
+        picture=Image.new("RGB", size, "red"),
+    )
+    with Image.open(io.BytesIO(draw_explanation(Explanation(name="x.png", heatmap=heatmap)))) as made:
+        pixels = np.asarray(made.convert("RGB")).astype(int)
+    red = (np.abs(pixels - [255, 0, 0]).sum(-1) < 12).any(0).nonzero()[0]
+    assert red.min() < made.width * 0.3  # the image itself is on the left,
+    assert (np.abs(pixels[:, made.width // 2 :] - [255, 0, 0]).sum(-1) > 60).any()  # the map on the right
+
+
+@pytest.mark.parametrize(
+    ("effect", "said"),
+    [
+        ((0.1, 0.95, 0.4, 0.9), "Blurring the hottest 10% of the image lowers P(cat) from 95% to 40%; "),
+        ((0.5, 0.95, 0.953, 0.9), "Blurring the hottest 50% of the image leaves P(cat) at 95%; "),
+        ((0.5, 0.5, 0.8, 0.9), "Blurring the hottest 50% of the image raises P(cat) from 50% to 80%; "),
+    ],
+)
+def test_what_deleting_does_is_said_with_what_chance_does(effect, said):
+    assert effect_words(Effect(*effect), "blur", "cat") == f"{said}random parts: 90%."
+    assert effect_words(Effect(*effect), "drop", "cat").startswith("Dropping the hottest")

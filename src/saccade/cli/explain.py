@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from saccade.data.image.formats import Source
     from saccade.explain.faithfulness.ranking import Ranking
     from saccade.explain.text.attention import TextReading
+
+WIDE, NAME, LABEL = 100, 29, 24
+"""Columns of the table, and most characters of an image's name and of a label in it."""
 
 
 def explain(
@@ -115,9 +119,16 @@ def _print_ranking(ranking: "Ranking", as_json: bool) -> None:
         print_json(values.to_json(ranking))
         return
     drawn = ranking_plot(ranking)
+    left_out = {
+        "positive",
+        "negative",
+        *(("insertion", "deletion", "randomised weights") if ranking.segmentation else ()),
+    }
+    shown = [i for i, name in enumerate(drawn.columns) if name not in left_out]
     rows = [[text for text, _ in row] for row in cells(drawn.columns, drawn.rows)]
-    typer.echo(table([list(drawn.columns), *rows], right=range(2, len(drawn.columns))))
-    typer.echo(f"\n{ranking}")
+    lines = [[row[i] for i in shown] for row in (list(drawn.columns), *rows)]
+    typer.echo(table(lines, right=range(2, len(shown))))
+    typer.echo(f"\n{fill(str(ranking), WIDE)}")
 
 
 def _print_json(answers: "list[NamedExplanation]") -> None:
@@ -132,22 +143,20 @@ def _print_json(answers: "list[NamedExplanation]") -> None:
 
 
 def _print_table(answers: "list[NamedExplanation]") -> None:
-
-    rows = [("image", "answer", "confidence", "method", "where", "top-10% share", "gain", "faithful?")]
+    """Print at most 100 columns; --json has the rest."""
+    rows = [("image", "answer", "confidence", "hottest", "faithful?")]
     for name, answer in answers:
         if isinstance(answer, DataError):
-            rows.append((show_name(name), "(not read)", "", "", "", "", "", ""))
+            rows.append((show_name(name, NAME), "(not read)", "", "", ""))
             continue
         heat, verdict = answer.heatmap, answer.verdict
-        gain = "" if heat.score is None else f"{heat.score:.3f}"
-        faithful = "not measured" if verdict is None else str(verdict)
+        faithful = "not measured" if verdict is None else verdict.word
         rows.append(
-            (
-                *(show_name(name), show_name(heat.label), heat.answer, heat.method, answer.where),
-                *(f"{answer.tenth:.0%}", gain, faithful),
-            )
+            (show_name(name, NAME), show_name(heat.label, LABEL), heat.answer, answer.where, faithful)
         )
-    typer.echo(table(rows, right=(2, 5, 6)))
+    typer.echo(table(rows, right=(2,)))
+    if len(answers) == 1 and not isinstance(answers[0][1], DataError) and (words := answers[0][1].words):
+        typer.echo(f"\n{fill(words, WIDE)}")
 
 
 def _print_texts(readings: "list[TextReading]", as_json: bool) -> None:

@@ -12,16 +12,18 @@ from PIL import Image as Pillow
 
 from saccade import values
 from saccade.data.image.resize import Pixels
-from saccade.explain.faithfulness.meter import Faithfulness, Measurement, Verdict, measure
+from saccade.explain.faithfulness.fills import BLUR, DROP, MEAN
+from saccade.explain.faithfulness.meter import Effect, Faithfulness, Measurement, Verdict, measure
 from saccade.explain.heatmap import Heatmap
 from saccade.explain.methods.table import METHODS, heatmaps
 from saccade.models.build import Vision
 from saccade.nn.patch import Image
-from saccade.wording import percent
+from saccade.wording import percent, printable
 
 MapValues = Float[np.ndarray, "rows columns"]
 ACROSS = ("left", "centre", "right")
 DOWN = ("upper", "middle", "lower")
+DELETING = {BLUR: "Blurring", DROP: "Dropping", MEAN: "Covering"}
 SIDE = 224
 """Smallest side of an overlay in pixels; smaller images are enlarged, their pixels kept square."""
 
@@ -103,6 +105,18 @@ def join_words(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def effect_words(effect: Effect, fill: str, label: str) -> str:
+    """Say what deleting the hottest part of the image does."""
+    before, after, chance = (percent(p, 0) for p in effect[1:])
+    change = (
+        f"leaves P({label}) at {after}"
+        if before == after
+        else f"{'lowers' if effect.deleted < effect.whole else 'raises'} P({label}) from {before} to {after}"
+    )
+    hottest = f"the hottest {percent(effect.share, 0)} of the image"
+    return f"{DELETING[fill]} {hottest} {change}; random parts: {chance}."
+
+
 def method_title(method: str) -> str:
     """Return the name of a method without underscores."""
     return method.replace("_", " ")
@@ -130,6 +144,8 @@ class Explanation:
     heatmap: Heatmap
     faithfulness: Faithfulness | None = None
     verdict: Verdict | None = None
+    effect: Effect | None = None
+    """What deleting the hottest part of the image does."""
 
     @property
     def tenth(self) -> float:
@@ -150,17 +166,35 @@ class Explanation:
         """Return numbers and words only."""
         known = {"picture": self.name, **self.heatmap.to_json()}
         known |= {"where": self.where, "tenth": self.tenth, "alt": self.alt, "truth": None}
-        if self.faithfulness is not None and self.verdict is not None:
+        if self.faithfulness is not None and self.verdict is not None and self.effect is not None:
             verdict = {"verdict": self.verdict.word, "reason": self.verdict.reason, "p": self.verdict.p}
-            known["truth"] = {**values.to_json(self.faithfulness), **verdict}
+            tried = {"fill": self.verdict.fill, "effect": self.effect._asdict()}
+            known["truth"] = {**values.to_json(self.faithfulness), **verdict, **tried}
         return known
 
-    def overlay(self) -> Pillow.Image:
-        """Draw the map over the image, at least `SIDE` pixels wide and high."""
-        picture = self.heatmap.picture
+    @property
+    def words(self) -> str:
+        """The verdict and what it rests on, in a sentence or two; empty if it was not measured."""
+        if self.verdict is None or self.effect is None:
+            return ""
+        said = f"{sentence(self.verdict)} "
+        return said + effect_words(self.effect, self.verdict.fill, printable(self.heatmap.label, 60))
+
+    def enlarged(self) -> Pillow.Image:
+        """Return the image, at least `SIDE` pixels wide and high."""
+        picture = self.heatmap.picture.convert("RGB")
         times = -(-SIDE // min(picture.size))
-        large = picture.resize((picture.width * times, picture.height * times), Pillow.Resampling.NEAREST)
-        return replace(self.heatmap, picture=large).overlay()
+        return picture.resize((picture.width * times, picture.height * times), Pillow.Resampling.NEAREST)
+
+    def overlay(self) -> Pillow.Image:
+        """Draw the map over the enlarged image."""
+        return replace(self.heatmap, picture=self.enlarged()).overlay()
+
+
+def sentence(verdict: Verdict) -> str:
+    """Return a verdict as a sentence."""
+    said = verdict.reason if verdict.reason.startswith("not better than random") else str(verdict)
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def measure_methods(module: Vision, image: Image, target: int, names: Iterable[str]) -> Measurement:
@@ -172,9 +206,14 @@ def measure_methods(module: Vision, image: Image, target: int, names: Iterable[s
 def add_verdict(name: str, heatmap: Heatmap, found: Measurement) -> Explanation:
     """Return the explanation of a map that was measured."""
     faithfulness = found.score(heatmap.method)
-    (verdict,) = found.verdicts(heatmap.method)
-    heatmap = replace(heatmap, score=faithfulness.gain)
-    return Explanation(name=name, heatmap=heatmap, faithfulness=faithfulness, verdict=verdict)
+    (verdict,) = found.verdicts(heatmap.method, printable(heatmap.label, 60))
+    return Explanation(
+        name=name,
+        heatmap=replace(heatmap, score=faithfulness.gain),
+        faithfulness=faithfulness,
+        verdict=verdict,
+        effect=found.effect(heatmap.method),
+    )
 
 
 def explain_image(

@@ -3,7 +3,6 @@
 Importing this file does not import torch, so that an unwritable path is refused at once.
 """
 
-import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +44,7 @@ class ExplanationWriter:
     html: Path | None = None
     """One page, or a folder of pages."""
     out: Path | None = None
-    """An existing folder for overlays and numbers."""
+    """An existing folder for pictures and numbers."""
     entries: "list[tuple[Explanation, str]]" = field(default_factory=list)
     """What the index lists, each with the file of its page."""
     taken: set[str] = field(default_factory=set)
@@ -54,7 +53,7 @@ class ExplanationWriter:
         """Write the files of one image."""
         stem = self._stem(explanation.name)
         if self.out is not None:
-            _write_overlay(self.out, stem, explanation)
+            _write_picture(self.out, stem, explanation)
         if self.html is not None and content is not None:
             from saccade.explain.page.page import render_page
 
@@ -87,9 +86,10 @@ class ExplanationWriter:
         return stem
 
 
-def _write_overlay(folder: Path, stem: str, explanation: "Explanation") -> None:
-    file = io.BytesIO()
-    explanation.overlay().save(file, "PNG")
-    with replacing(folder / f"{stem}.png", file.getbuffer().nbytes) as opened:
-        opened.write(file.getvalue())
+def _write_picture(folder: Path, stem: str, explanation: "Explanation") -> None:
+    from saccade.explain.picture import draw_explanation
+
+    made = draw_explanation(explanation)
+    with replacing(folder / f"{stem}.png", len(made)) as opened:
+        opened.write(made)
     write_json(folder / f"{stem}.json", explanation.to_json(), indent=None, escape=True, finite=True)

@@ -82,6 +82,11 @@ def cells(columns: dict[str, str], rows: Sequence[Sequence[Cell]]) -> list[list[
 
 def render(plot: Plot, ink: Ink) -> bytes:
     """Draw a PNG; the same plot gives the same bytes, whatever the user's matplotlib settings are."""
+    return render_figure(lambda figure: plot.draw(figure.subplots(), ink), plot.width, plot.height, ink)
+
+
+def render_figure(draw: Callable[[Any], None], width: float, height: float, ink: Ink) -> bytes:
+    """Draw on an empty figure of matplotlib, of a size in inches; return a PNG."""
     from matplotlib import style
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -106,9 +111,9 @@ def render(plot: Plot, ink: Ink) -> bytes:
         "axes.formatter.useoffset": False,
     }
     with style.context(["default", settings]):
-        figure = Figure(figsize=(plot.width, plot.height), dpi=180, layout="constrained")
+        figure = Figure(figsize=(width, height), dpi=180, layout="constrained")
         FigureCanvasAgg(figure)
-        plot.draw(figure.subplots(), ink)
+        draw(figure)
         made = io.BytesIO()
         figure.savefig(made, format="png", metadata={"Software": None})
     return made.getvalue()

@@ -10,7 +10,7 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from saccade.data.image.resize import Pixels
-from saccade.explain.explanation import Explanation, Question, add_verdict, measure_methods
+from saccade.explain.explanation import Explanation, Question, add_verdict, effect_words, measure_methods
 from saccade.explain.faithfulness.meter import Faithfulness, Measurement, Verdict
 from saccade.explain.faithfulness.ranking import RANDOM
 from saccade.explain.heatmap import Heatmap
@@ -25,6 +25,7 @@ from saccade.models.modules import evaluating
 from saccade.models.resnet import ResNet
 from saccade.nn.patch import Image
 from saccade.vision.model import Prediction
+from saccade.wording import printable
 
 OTHERS = 2
 """Likely classes besides the first that get maps."""
@@ -51,6 +52,8 @@ class MethodResult:
     verdict: str = ""
     """In a few words."""
     reason: str = ""
+    words: str = ""
+    """What deleting the hottest part of the image does."""
     good: bool | None = None
     """Whether it is better than random; None where nothing was measured."""
 
@@ -88,6 +91,9 @@ class PageContent:
     """The most likely class at each of these depths."""
     left: Sequence[str] = ()
     """Methods that fit the model but were skipped because they are slow."""
+
+    fill: str = ""
+    """What took the place of deleted cells, where the maps were measured."""
 
     def map(self, method: str, target: int) -> PageMap:
         """Return the map of a method for a class."""
@@ -140,16 +146,17 @@ def page_maps(
     return made
 
 
-def method_results(methods: Sequence[str], found: Measurement | None) -> list[MethodResult]:
-    """Return each method with its verdict."""
+def method_results(methods: Sequence[str], found: Measurement | None, label: str = "") -> list[MethodResult]:
+    """Return each method with its verdict on the class `label`."""
     results = []
     for name in methods:
         score: Faithfulness | None = None
-        short, good, reason = "", None, ""
+        short, good, reason, words = "", None, "", ""
         if found is not None and name in found.names:
-            (verdict,) = found.verdicts(name)
+            (verdict,) = found.verdicts(name, label)
             score, short, good = found.score(name), short_verdict(verdict), verdict.better
             reason = verdict.reason.removeprefix(f"{short}, ")
+            words = effect_words(found.effect(name), verdict.fill, label)
         elif found is not None:
             score, short, reason = found.control(), "the control", "the mean of all random maps"
         results.append(
@@ -160,6 +167,7 @@ def method_results(methods: Sequence[str], found: Measurement | None) -> list[Me
                 figures={} if score is None else {key: getattr(score, key) for key in FIGURES},
                 verdict=short,
                 reason=reason,
+                words=words,
                 good=good,
             )
         )
@@ -167,7 +175,7 @@ def method_results(methods: Sequence[str], found: Measurement | None) -> list[Me
 
 
 def short_verdict(verdict: Verdict) -> str:
-    """Return better than random, not better than random, or uninformative."""
+    """Return the word, or more of it where the map is not better than random."""
     return "not better than random" if "not better than random" in verdict.reason else verdict.word
 
 
@@ -200,13 +208,14 @@ def page_content(
         picture=Pillow.fromarray(pixels),
         answers=answers,
         method=question.method,
-        results=method_results(methods, found),
+        results=method_results(methods, found, printable(answers[0].label, 60)),
         maps=page_maps(module, image, classes, methods, found),
         attention=None if isinstance(module, ResNet) else pack_attention(module, image),
         why=CNN if isinstance(module, ResNet) else LONG,
         lens=lens,
         guesses=guesses,
         left=[each for each in fitting_methods(module) if each not in methods],
+        fill="" if found is None else found.evidence.fill,
     )
     return content, _explanation(content, found)
 

@@ -49,7 +49,7 @@
     values.forEach((value, i) => {
       const t = most > 0 ? Math.sqrt(Math.min(Math.abs(value) / most, 1)) : 0; // so that little is seen too
       const [r, g, b] = between(value < 0 ? COLD : HEAT, t);
-      image.data.set([r, g, b, 255 * (0.42 + 0.43 * t)], 4 * i);
+      image.data.set([r, g, b, 255 * (0.1 + 0.75 * t)], 4 * i);
     });
     context.putImageData(image, 0, 0);
   };
@@ -174,7 +174,7 @@
   const checked = (name) => document.querySelector(`input[name=${name}]:checked`).value;
   const listen = (name, act) => document.querySelectorAll(`input[name=${name}]`).forEach((input) => input.addEventListener("change", act));
 
-  // which places speak for a class
+  // the evidence for a class
 
   const maps = () => {
     const stage = new Stage(find("map-stage"), () => {}, (i) => tell(i));
@@ -197,7 +197,7 @@
       now = { ...map, values, total };
       stage.show(values, map.rows, map.columns, most, (i) => `${percent(heat[i] / total)} of the heat`);
       find("map-canvas").setAttribute("aria-label", map.alt);
-      find("map-summary").textContent = other ? `${map.summary} This method takes long: its map was made for this class only.` : map.summary;
+      find("map-summary").textContent = other ? `${map.summary} This method is slow: its map was made for this class only.` : map.summary;
       find("map-score").textContent = map.verdict;
       find("map-score").className = `verdict ${map.good === null ? "" : map.good ? "good" : "bad"}`;
       find("map-key").hidden = !values.some((value) => value < 0);
@@ -212,7 +212,7 @@
     show();
   };
 
-  // where a token looks
+  // what a token attends to
 
   const attention = async (it) => {
     const levels = await inflate(it.levels);
@@ -237,7 +237,7 @@
     const slider = find("layer");
     let now = null;
     const tell = (i) => {
-      readout.textContent = now === null || i < 0 ? "Click a patch to ask where it looks; arrow keys move, Enter asks."
+      readout.textContent = now === null || i < 0 ? "Click a patch to see what it attends to; with the keyboard, move with the arrows and press Enter."
         : `${placed(i, rows, columns)} (${sided(i, rows, columns)}): ${percent(now[front + i], 2)} of the attention`;
       stage.point(i);
     };
@@ -278,7 +278,7 @@
       now = looks(layer, head, token);
       const patches = now.subarray(front);
       const most = largest(patches, 0);
-      stage.show(patches, rows, columns, most, (i) => `${percent(patches[i], 2)} of the attention; Enter asks this patch`);
+      stage.show(patches, rows, columns, most, (i) => `${percent(patches[i], 2)} of the attention; Enter chooses this patch`);
       stage.mark(token - front);
       Array.from(fronts.children).forEach((button, i) => button.setAttribute("aria-pressed", i === token));
       const number = it.layers[layer] + 1;
@@ -287,8 +287,8 @@
       const order = ranked(now);
       const best = ranked(patches)[0];
       const tenth = ranked(patches).slice(0, Math.ceil(patches.length / 10)).reduce((sum, i) => sum + patches[i], 0);
-      const kept = front ? `; ${percent(now.subarray(0, front).reduce((a, b) => a + b, 0))} goes to ${it.front.length > 1 ? "the tokens that are no patch" : "the class token"}` : "";
-      const summary = `In layer ${number}, ${which}, ${named(token)} looks most at ${placed(best, rows, columns)} (${sided(best, rows, columns)}, ${percent(patches[best], 2)}). The tenth of the patches that it looks at most takes ${percent(tenth)} of its attention${kept}.`;
+      const kept = front ? `; ${percent(now.subarray(0, front).reduce((a, b) => a + b, 0))} goes to ${it.front.length > 1 ? "the tokens before the patches" : "the class token"}` : "";
+      const summary = `In layer ${number}, ${which}, ${named(token)} attends most to ${placed(best, rows, columns)} (${sided(best, rows, columns)}, ${percent(patches[best], 2)}). The top tenth of the patches takes ${percent(tenth)} of the attention${kept}.`;
       find("gaze-summary").textContent = summary;
       find("gaze-canvas").setAttribute("aria-label", `Heat map of attention: ${summary}`);
       fill(find("gaze-rows"), order.slice(0, TOP).map((i, rank) => ({

@@ -14,6 +14,8 @@ from saccade.explain.explanation import (
     join_words,
     method_title,
 )
+from saccade.explain.faithfulness.fills import BLUR, FILLS
+from saccade.explain.faithfulness.meter import BETTER, UNJUDGED
 from saccade.explain.page.attention_data import to_base64
 from saccade.explain.page.content import MethodResult, PageContent, PageMap
 from saccade.explain.page.panels import attention_panel, depth_panel, drawing_controls, map_panel
@@ -21,7 +23,7 @@ from saccade.report import html
 from saccade.report.html import Html, asset, joined, json_script, name, section, soft, table, tag
 from saccade.report.plots import cells
 from saccade.report.thumbnails import shrink
-from saccade.wording import count, number, percent
+from saccade.wording import count, percent
 
 LINKS = {
     "map": "Why this answer",
@@ -31,11 +33,12 @@ LINKS = {
     "about": "About this page",
 }
 MEANT = (
-    "The model itself is measured: patches are blurred, the hottest first (deletion), or restored in the "
-    "blurred image, the hottest first (insertion), while the probability of the class is recorded. Gain is "
-    "insertion minus deletion. Positive and negative are how often the answer stays the same while the "
-    "hottest or the coldest are deleted. A map is better than random if hardly any of many random maps "
-    "gains as much, and the same method gains less on shuffled weights."
+    "How it is measured: the model answers again and again while the image is taken apart in the order of "
+    "the map. Deletion: the hottest cells are {fill} first; the probability of the class should fall early. "
+    "Insertion: the hottest are put back first; it should rise early. Gain is insertion minus deletion. "
+    "Positive and negative: how often the answer stays the same while the hottest or the coldest are "
+    "deleted. A map is better than random if hardly any of 40 random maps gains as much and the same method "
+    "gains less on a model with shuffled weights."
 )
 SIDE = 200
 """Pixels of a thumbnail in the index."""
@@ -78,7 +81,11 @@ def _first_map(grid: MapValues, result: MethodResult) -> str:
     title = method_title(result.name)
     if not (grid > 0).any():
         return f"The map of {title} finds no evidence for it in the image."
-    measured = f" Measured on the model itself, this map is {result.verdict}." if result.verdict else ""
+    measured = {
+        "": "",
+        BETTER: f" Tested on the model, this map is better than random. {result.words}",
+        UNJUDGED: f" It cannot be judged: {result.reason}.",
+    }.get(result.verdict, f" Tested on the model, this map is not better than random: {result.reason}.")
     return (
         f"The map of {title} has most of its heat {at_region(hottest_region(grid))}: the hottest tenth of "
         f"the image holds {percent(hottest_tenth(grid), 0)} of it.{measured}"
@@ -101,19 +108,29 @@ def _faithfulness(content: PageContent) -> Html | None:
         )
         for result in known
     ]
-    good = [method_title(result.name) for result in known if result.good]
-    lead = (
-        f"Better than random on this image: {join_words(good)}."
-        if good
-        else "No map of this image is better than a random one: do not read them as reasons."
-    )
+    plain = dict.fromkeys(("method", "verdict", "what the test shows"), "text")
+    lines = [(method_title(r.name), r.verdict, r.words or r.reason) for r in known]
     return section(
         "truth",
         LINKS["truth"],
-        tag("p", tag("strong", lead)),
-        table("truth-numbers", f"Measured for {content.answers[0].label!r}", list(heads), cells(heads, rows)),
-        soft(MEANT),
+        tag("p", tag("strong", _lead(known))),
+        table("truth-words", f"Tested for {content.answers[0].label!r}", list(plain), cells(plain, lines)),
+        tag(
+            "details",
+            tag("summary", "All numbers, and how they are measured"),
+            table("truth-numbers", "Measured", list(heads), cells(heads, rows)),
+            soft(MEANT.format(fill=FILLS[content.fill or BLUR])),
+        ),
     )
+
+
+def _lead(known: Sequence[MethodResult]) -> str:
+    tested = [result for result in known if result.good is not None]
+    if good := [method_title(result.name) for result in tested if result.good]:
+        return f"Better than random on this image: {join_words(good)}."
+    if tested and tested[0].verdict == UNJUDGED:
+        return f"No map of this image can be judged: {tested[0].reason}."
+    return "No map of this image is better than a random one; they should not be trusted."
 
 
 def _about(content: PageContent) -> Html:
@@ -182,8 +199,8 @@ def _describe_map(each: PageMap, result: MethodResult, label: str) -> str:
 def _describe_verdict(result: MethodResult) -> str:
     if not result.verdict:
         return ""
-    gain = f" (gain {number(result.figures['gain'])})" if "gain" in result.figures else ""
-    return f"{result.verdict[0].upper()}{result.verdict[1:]}: {result.reason}{gain}."
+    words = f" {result.words}" if result.words else ""
+    return f"{result.verdict[0].upper()}{result.verdict[1:]}: {result.reason}.{words}"
 
 
 def render_index(entries: Sequence[tuple[Explanation, str]], model: str) -> str:
@@ -200,7 +217,10 @@ def render_index(entries: Sequence[tuple[Explanation, str]], model: str) -> str:
 
 def _card(explanation: Explanation, file: str) -> Html:
     heatmap = explanation.heatmap
-    small = shrink(explanation.overlay(), SIDE, tiny=0, quality=85).address
+    seen, small = (
+        shrink(picture, SIDE, tiny=0, quality=85).address
+        for picture in (explanation.enlarged(), explanation.overlay())
+    )
     words = tag(
         "figcaption",
         tag(
@@ -212,5 +232,9 @@ def _card(explanation: Explanation, file: str) -> Html:
         *([] if explanation.verdict is None else [tag("span", explanation.verdict.word)]),
         tag("code", name(explanation.name)),
     )
-    link = tag("a", tag("img", src=small, alt=explanation.alt), href=Html(quote(file)))
+    both = (
+        tag("img", src=seen, alt=f"The image {explanation.name}"),
+        tag("img", src=small, alt=explanation.alt),
+    )
+    link = tag("a", tag("span", *both, cls="beside"), href=Html(quote(file)))
     return tag("figure", link, words)

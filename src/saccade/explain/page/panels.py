@@ -29,21 +29,21 @@ def drawing_controls() -> Html:
     )
 
 
+def _image(content: PageContent) -> tuple[Html, bool]:
+    """Return the image, and whether it is tiny."""
+    seen, tiny = shrink(content.picture.copy(), max(content.picture.size), TINY, quality=90)
+    return tag("img", src=seen, alt=f"The image as the model sees it: {content.name}"), tiny
+
+
+def _framed(content: PageContent, anchor: str, *over: Html) -> Html:
+    (image, tiny), (width, height) = _image(content), content.picture.size
+    kind = "stage tiny" if tiny else "stage"
+    return tag("div", image, *over, id=anchor, cls=kind, style=f"aspect-ratio: {width} / {height}")
+
+
 def _stage(content: PageContent, kind: str, label: str) -> Html:
-    width, height = content.picture.size
-    seen, tiny = shrink(content.picture, max(content.picture.size), TINY, quality=90)
-    image = tag("img", src=seen, alt=f"The image as the model sees it: {content.name}")
     heat = tag("canvas", id=f"{kind}-canvas", role="img", aria_label=label)
-    grid = tag("div", role="grid", aria_label=label)
-    return tag(
-        "div",
-        image,
-        heat,
-        grid,
-        id=f"{kind}-stage",
-        cls="stage tiny" if tiny else "stage",
-        style=f"aspect-ratio: {width} / {height}",
-    )
+    return _framed(content, f"{kind}-stage", heat, tag("div", role="grid", aria_label=label))
 
 
 def _choice(group: str, value: object, chosen: bool, *inner: str) -> Html:
@@ -106,9 +106,10 @@ def _tops(kind: str, caption: str, amount: str) -> Html:
         tag("th", "Where", scope="col"),
         tag("th", amount, scope="col"),
     )
-    return tag(
+    whole = tag(
         "table", tag("caption", caption), tag("thead", head), tag("tbody", id=f"{kind}-rows"), cls="tops"
     )
+    return tag("details", tag("summary", caption), whole)
 
 
 def _here(kind: str) -> Html:
@@ -119,16 +120,20 @@ def map_panel(title: str, content: PageContent) -> Html:
     """Return the map of a class by a method, with pickers for both."""
     cold = tag("span", tag("i", cls="cold"), "against", id="map-key", hidden="hidden")
     key = tag("div", tag("span", "little ", tag("i"), " much evidence"), cold, cls="key", aria_hidden="true")
-    left = tag("div", _stage(content, "map", "Heat map over the image"), key, _here("map"))
+    answer = content.answers[0]
+    caption = tag("figcaption", tag("b", name(answer.label)), f", confidence {percent(answer.score)}")
+    image = tag("figure", _framed(content, "map-image"), caption)
+    over = tag("figure", _stage(content, "map", "Heat map over the image"), tag("figcaption", key))
+    left = tag("div", tag("div", image, over, cls="beside"), _here("map"))
     right = tag(
         "div",
+        tag("div", tag("p", id="map-summary", aria_live="polite"), tag("p", id="map-score", cls="verdict")),
         _classes(content),
         _methods(content),
-        tag("div", tag("p", id="map-summary", aria_live="polite"), tag("p", id="map-score", cls="verdict")),
-        _tops("map", "The hottest cells", "Share of the heat"),
+        _tops("map", "The ten hottest cells", "Share of the heat"),
         cls="panel",
     )
-    return section("map", title, tag("div", left, right, cls="pair"))
+    return section("map", title, tag("div", left, right, cls="pair wide"))
 
 
 def attention_panel(title: str, content: PageContent) -> Html:
@@ -156,7 +161,7 @@ def attention_panel(title: str, content: PageContent) -> Html:
         layers,
         *([_heads(packed)] if not packed.averaged and packed.heads > 1 else []),
         tag("p", id="gaze-summary", aria_live="polite"),
-        _tops("gaze", "What it attends to most", "Share of its attention"),
+        _tops("gaze", "The ten that it attends to most", "Share of its attention"),
         cls="panel",
     )
     atlas = tag(
