@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from saccade.engine.stream import BATCH, StreamModel, stream
@@ -211,6 +212,12 @@ class Task(ABC):
     def sections(self, record: "Record", draw: "Draw") -> "Iterator[Section]":
         """Yield this task's sections of report.html."""
         return iter(())
+
+    def next_steps(self, record: "Record") -> list[tuple[str, str]]:
+        """Return what to try on the trained model, for report.html: what it is for, and the command."""
+        if self.kinds:
+            return []
+        return [("Predict new images:", f"saccade predict {quote(str(record.folder))} photo.jpg")]
 
 
 def _cell(value: Any) -> str:

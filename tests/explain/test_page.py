@@ -35,8 +35,8 @@ from saccade.explain.page import attention_data
 from saccade.explain.page.attention_data import pack_attention
 from saccade.explain.page.content import CNN, OTHERS, SLOW, PageMap, page_content, page_methods
 from saccade.explain.page.page import LINKS, render_page
-from saccade.explain.picture import draw_explanation
 from saccade.explain.replay import moments
+from saccade.explain.write import draw_explanation
 from saccade.vision.model import Prediction
 
 VOID = {"img", "meta", "input", "line", "polyline"}

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,21 +15,26 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from report_page import report
 from runs import BEGAN, HOSTILE, judged, make, thumbnail
+from typer.main import get_command
 
+from saccade.cli.app import VERBS, build_app
 from saccade.errors import UsageError
 from saccade.metrics.classify import scores
 from saccade.report import curves
 from saccade.report.html import tag, text
 from saccade.report.plots import DARK, LIGHT, Plot, render
 from saccade.report.run_record import NAN, read_history, read_record
+from saccade.tasks import find_task
 from saccade.tasks.classify import report as sections
 from saccade.tasks.classify.task import Classify
 from saccade.wording import count, duration, moment, number, percent, trend
 
 PLOTS = ("loss", "lr", "accuracy", "confusion", "classes", "calibration", "time")
-PARTS = {"summary", "curves", "confusions", "by-class", "reliability", "mistakes", "shown", "data", "repeat"}
+PARTS = ["summary", "curves", "confusions", "mistakes", "by-class", "reliability", "shown", "next", "data",
+         "schedule", "repeat"]  # fmt: skip
 VOID = {"img", "meta", "source"}
 
 
@@ -136,7 +142,8 @@ def test_ids_are_unique_and_every_link_leads_somewhere(pets):
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     targets = {link["href"][1:] for link in page.all("a")}
-    assert PARTS <= targets <= set(ids)
+    assert set(PARTS) <= targets <= set(ids)
+    assert [part for part in ids if part in PARTS] == PARTS  # mistakes after confusion, schedule last
     labels = {
         attributes["aria-labelledby"] for _, attributes in page.elements if "aria-labelledby" in attributes
     }
@@ -225,11 +232,133 @@ def test_few_pictures_are_called_few(tmp_path, quick):
 
 
 def test_the_same_folder_gives_the_same_bytes(tmp_path):
-    first, second = (report(shorter(tmp_path / name / "run")) for name in "ab")
-    assert first.read_bytes() == second.read_bytes()
-    for picture in sorted((first.parent / "plots").iterdir()):
-        assert picture.read_bytes() == (second.parent / "plots" / picture.name).read_bytes()
-    assert not list(first.parent.rglob("*.tmp"))
+    folder = shorter(tmp_path / "run")
+    first = [path.read_bytes() for path in (report(folder), *sorted((folder / "plots").iterdir()))]
+    second = [path.read_bytes() for path in (report(folder), *sorted((folder / "plots").iterdir()))]
+    assert first == second
+    assert len(first) == 1 + 2 * len(PLOTS)
+    assert not list(folder.rglob("*.tmp"))
+
+
+# what a newcomer reads
+
+
+def changed(folder, name, **entries):
+    """Change some entries of a JSON file of a run."""
+    known = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(known | entries))
+
+
+def test_mistakes_have_their_maps_beside_them_and_there_are_correct_examples(tmp_path, quick):
+    folder = shorter(tmp_path / "run", pictures=200)
+    wrong = json.loads((folder / "evaluation.json").read_text())["mistakes"]
+    wrong[0]["map"], wrong[1]["map"] = thumbnail(7), "javascript:alert(1)"
+    right = [{"label": "Breed 1", "predicted": "Breed 1", "score": 0.9, "thumbnail": thumbnail(8)}]
+    changed(folder, "evaluation.json", mistakes=wrong, correct=right, maps="Beside each image, a map.")
+    page = opened(folder)
+    assert "Beside each image, a map." in page.text
+    assert [alt for image in page.all("img") if "The evidence for" in (alt := image["alt"])] == [
+        f"The evidence for {wrong[0]['predicted']} in it"
+    ]
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert ids.index("mistakes") < ids.index("correct") < ids.index("by-class")
+
+
+def test_the_data_are_described_without_internal_notes_or_empty_rows(tmp_path, quick):
+    folder = shorter(tmp_path / "run")
+    told = {"source": "x/birds", "kind": "auto", "task": "classify", "told": "class folders", "warnings": []}
+    told |= {"train": {"pictures": 30, "fingerprint": "0123456789abcdef" * 4}, "skipped": 0}
+    (folder / "data.json").write_text(json.dumps(told))
+    page = opened(folder)
+    section = page.text[page.text.index("Images per split") :]
+    assert "0123456789ab" in section
+    assert "0123456789abc" not in section
+    for words in ("data.json has no list", "auto", "told", "warnings"):
+        assert words not in section
+    changed(folder, "data.json", warnings=["2 leaks"], kind="tar")
+    section = opened(folder).text
+    assert "2 leaks" in section
+    assert "tar" in section
+
+
+def test_half_an_epoch_is_called_half_an_epoch(tmp_path, quick):
+    folder = shorter(tmp_path / "run", epochs=1, per_epoch=48)
+    changed(folder, "recipe.json", budget={"batch": 32})
+    (folder / "data.json").write_text(json.dumps({"train": {"pictures": 2934}, "val": {"pictures": 736}}))
+    text = opened(folder).text
+    assert "for 0.52 epochs (48 steps)" in text
+    assert "after 0.52 epochs" in text
+    changed(folder, "data.json", train={"pictures": 48 * 32 + 20})  # a last batch that is not full
+    assert "for 1 epoch (48 steps)" in opened(folder).text
+
+
+@pytest.mark.parametrize(("epoch", "limits"), [(1, (0, 3)), (0.52, (0, 2)), (7, (6, 9))])
+def test_one_epoch_is_a_marker_on_an_axis_of_whole_numbers(epoch, limits):
+    axes = Figure().subplots()
+    curves.lines(axes, LIGHT, [(epoch, 0.5)], ("accuracy",), "epoch")
+    assert axes.get_xlim() == limits
+    assert all(tick == int(tick) for tick in axes.get_xticks())
+    assert axes.lines[0].get_marker() == "o"
+
+
+def test_precision_and_recall_use_the_whole_axis(tmp_path):
+    record, axes = read_record(shorter(tmp_path / "run")), Figure().subplots()
+    labels = np.arange(40) % 4
+    good = scores(np.where(np.arange(40)[:, None] == 0, np.eye(4)[1], np.eye(4)[labels]), labels)
+    plot = sections.classes(record, good)
+    plot.draw(axes, LIGHT)
+    assert 70 < axes.get_xlim()[0] < 90 < 100 < axes.get_xlim()[1]
+    assert "The axis starts at 80%." in plot.note
+    poor = sections.classes(record, scores(np.roll(np.eye(4)[labels], 1, axis=1), labels))
+    assert "The axis starts" not in poor.note
+
+
+@pytest.mark.parametrize(
+    ("sure", "mix", "said"),
+    [
+        (0.95, {}, "The model is over-confident by 15.0 points: it is right less often than it says."),
+        (0.81, {}, "They agree, so a confidence can be read as the probability of being right."),
+        (0.6, {}, "The model is under-confident by 20.0 points: it is right more often than it says. The"),
+        (0.6, {"smoothing": 0.1, "mixup": 0.0, "cutmix": 0.5}, "mix.smoothing, mix.cutmix teaches that."),
+        (0.6, {"smoothing": 0.1}, "train with --set mix.smoothing=0, or divide its logits by a temperature"),
+        (0.6, {"smoothing": "x"}, "train longer, or divide"),
+    ],
+)
+def test_calibration_says_why_and_what_to_do(sure, mix, said):
+    labels = np.zeros(20, dtype=int)
+    p = np.where(np.arange(20)[:, None] < 16, [sure, 1 - sure], [1 - sure, sure])
+    plot = sections.calibration(scores(p, labels), mix)
+    assert said in plot.message
+    assert "(0% = perfectly calibrated)" in plot.note
+
+
+def test_the_command_is_shown_as_it_is_typed(tmp_path, quick):
+    folder = shorter(tmp_path / "run")
+    (folder / "command.txt").write_text("/home/me/.venv/bin/saccade train /data/saccade x\n")
+    assert "How to repeat itsaccade train /data/saccade x" in opened(folder).text
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "commands"),
+    [
+        ("classify", "vit_ti16", ["predict", "explain", "check", "export"]),
+        ("translate", "transformer", ["translate"]),
+        ("language", "gpt_mini", ["complete"]),
+        ("language", "bert_mini", ["fill"]),
+        ("caption", "captioner", []),
+    ],
+)
+def test_the_next_steps_are_commands_that_exist(tmp_path, task, model, commands):
+    folder = shorter(tmp_path / "my run")
+    changed(folder, "recipe.json", model=model)
+    steps = find_task(task).next_steps(read_record(folder))
+    assert [shlex.split(command)[1] for _, command in steps] == commands
+    known = get_command(build_app(VERBS)).commands
+    for _, command in steps:
+        first, verb, *words = shlex.split(command)
+        assert first == "saccade"
+        assert str(folder) in words
+        known[verb].make_context(verb, words, resilient_parsing=False).close()
 
 
 # hostile words

@@ -5,17 +5,25 @@ Importing this file does not import torch, so that an unwritable path is refused
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from saccade.errors import UsageError
 from saccade.files.atomic import replacing, write_text
 from saccade.files.strict_json import write_json
+from saccade.report.plots import LIGHT, drawable, render_figure
 
 if TYPE_CHECKING:
     from saccade.explain.explanation import Explanation
     from saccade.explain.page.content import PageContent
 
 PAGES = (".html", ".htm")
+WIDTH = 7.0
+"""Inches of a PNG."""
+COLUMNS = 92
+"""Characters of a line of its caption."""
 
 
 def check_page(html: Path, pictures: int, noun: str = "images") -> None:
@@ -86,9 +94,51 @@ class ExplanationWriter:
         return stem
 
 
-def _write_picture(folder: Path, stem: str, explanation: "Explanation") -> None:
-    from saccade.explain.picture import draw_explanation
+def draw_explanation(explanation: "Explanation") -> bytes:
+    """Return a PNG: the image, the map over it, a colour bar, and the verdict in words."""
+    from saccade.explain.explanation import method_title
 
+    heatmap = explanation.heatmap
+    words = fill(explanation.words or "The map was not tested.", COLUMNS, break_long_words=False)
+    answer = f", confidence {heatmap.answer}" if heatmap.value is None else f": {heatmap.answer}"
+    width, height = heatmap.picture.size
+    tall = min(max(0.44 * WIDTH * height / width, 1.2), 6.0) + 0.85 + 0.2 * words.count("\n")
+
+    def draw(figure: Any) -> None:
+        figure.suptitle(
+            f"{drawable(heatmap.label, f'class {heatmap.target}', 60)}{answer}",
+            fontsize=13,
+            fontweight="bold",
+            parse_math=False,
+        )
+        left, right = figure.subplots(1, 2)
+        for axes, shown, title in (
+            (left, explanation.enlarged(), "image"),
+            (right, explanation.overlay(), f"evidence by {method_title(heatmap.method)}"),
+        ):
+            axes.imshow(np.asarray(shown), interpolation="nearest")
+            axes.set_title(title, fontsize=9.5)
+            axes.set_axis_off()
+        _colour_bar(figure, right, heatmap.signed)
+        figure.supxlabel(drawable(words, explanation.heatmap.method, 1000), fontsize=9, x=0.02, ha="left")
+
+    return render_figure(draw, WIDTH, tall, LIGHT)
+
+
+def _colour_bar(figure: Any, axes: Any, signed: bool) -> None:
+    from matplotlib.cm import ScalarMappable
+
+    from saccade.explain.heatmap import DIVERGING, SEQUENTIAL
+
+    colours = ScalarMappable(cmap=DIVERGING if signed else SEQUENTIAL)
+    colours.set_clim(-1 if signed else 0, 1)
+    bar = figure.colorbar(colours, ax=axes, fraction=0.04, pad=0.02)
+    ticks = {-1: "against", 0: "none", 1: "for"} if signed else {0: "least", 1: "most"}
+    bar.set_ticks(list(ticks), labels=list(ticks.values()))
+    bar.outline.set_visible(False)
+
+
+def _write_picture(folder: Path, stem: str, explanation: "Explanation") -> None:
     made = draw_explanation(explanation)
     with replacing(folder / f"{stem}.png", len(made)) as opened:
         opened.write(made)

@@ -50,6 +50,9 @@ def lines(
     axes.set_xlabel(across)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.margins(x=0.02)
+    if len(across_values := {row[0] for row in rows}) == 1:  # or the axis would go from 0.96 to 1.04
+        (only,) = across_values
+        axes.set_xlim(max(0, math.floor(only) - 1), math.floor(only) + 2)
     if len(axes.lines) > 1:
         axes.legend()
 
@@ -112,8 +115,10 @@ def metric(record: Record, name: str, metric: Metric) -> Plot | str:
         name=name,
         title=f"Validation {title}",
         message=f"{trend(f'Validation {title}', [value for _, value in rows], metric.words)} "
-        f"over {epochs(rows[-1][0])}.",
-        note=f"Best: {metric.words(best[1])} at epoch {best[0]:.4g}, the dotted line.",
+        f"{'over' if len(rows) > 1 else 'after'} {epochs(rows[-1][0])}.",
+        note=f"Best: {metric.words(best[1])} at epoch {best[0]:.4g}, the dotted line."
+        if len(rows) > 1
+        else "",
         columns={"epoch": "number", f"validation {title}": metric.format},
         rows=rows,
         draw=draw,

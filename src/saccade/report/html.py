@@ -31,6 +31,8 @@ class Card(NamedTuple):
     path: str = ""
     predicted: str = ""
     score: float = math.nan
+    map: str = ""
+    """A second image, of the evidence for the prediction."""
 
 
 class Html(str):
@@ -101,13 +103,13 @@ def flat(value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
 
 def settings(value: Mapping[str, Any], caption: str) -> Html:
     """Return a table of dotted names and their values."""
-    rows = list(flat(value))
+    rows = [(key, said) for key, said in flat(value) if said]
     left = count(len(rows) - MOST, "more row") + " in the file." if len(rows) > MOST else ""
     body = joined(
         tag("tr", tag("th", name(key), scope="row"), tag("td", name(said))) for key, said in rows[:MOST]
     )
     whole = tag("table", tag("caption", caption), tag("tbody", body), cls="settings")
-    return joined([_scrolling(whole, caption), *([tag("p", left)] if left else [])])
+    return joined([tag("div", whole), *([tag("p", left)] if left else [])])
 
 
 def table(
@@ -201,8 +203,10 @@ def tiles(cells: Iterable[tuple[str, str, str]]) -> Html:
 
 
 def gallery(pictures: Iterable[Card]) -> Html:
-    """Return thumbnails with their captions."""
-    return tag("ul", *(tag("li", _card(picture)) for picture in pictures), cls="gallery")
+    """Return thumbnails with their captions; in wider places where they have a second image."""
+    shown = list(pictures)
+    kind = "gallery wide" if any(picture.map for picture in shown) else "gallery"
+    return tag("ul", *(tag("li", _card(picture)) for picture in shown), cls=kind)
 
 
 def _card(picture: Card) -> Html:
@@ -215,7 +219,7 @@ def _card(picture: Card) -> Html:
             0,
             tag(
                 "span",
-                "answer: ",
+                "predicted: ",
                 tag("b", name(picture.predicted)),
                 f", confidence {percent(picture.score)}",
             ),
@@ -227,6 +231,9 @@ def _card(picture: Card) -> Html:
         if picture.thumbnail
         else tag("span", "no thumbnail", cls="none")
     )
+    if picture.map:
+        seen = f"The evidence for {printable(picture.predicted, 60)} in it"
+        image = tag("div", image, tag("img", src=Html(picture.map), alt=seen), cls="beside")
     return tag("figure", image, tag("figcaption", *lines))
 
 

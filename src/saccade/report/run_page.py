@@ -1,6 +1,7 @@
 """Write report.html of a run of any task: what was trained, on what, how well, and how to repeat it."""
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -22,7 +23,7 @@ from saccade.report.html import (
     tag,
 )
 from saccade.report.plots import Cell, Plot
-from saccade.report.run_record import Record, read_record, whole
+from saccade.report.run_record import SPLITS, Record, read_record, splits
 from saccade.wording import Metric, amount, count, duration, moment, printable
 
 PICTURES = 24
@@ -30,8 +31,8 @@ PICTURES = 24
 NOTES = 50
 FILES = 200
 """Skipped files to list; data.json has the rest."""
-SPLITS = ("train", "val", "test")
-COUNTED = ("pictures", "pairs", "characters", "count", "files")
+PRINT = 12
+"""Characters of a fingerprint to show."""
 
 
 class Section(NamedTuple):
@@ -58,6 +59,12 @@ class Reporter(folds_section.Folded, Protocol):
 
     def sections(self, record: Record, draw: Draw) -> Iterator[Section]: ...
 
+    def next_steps(self, record: Record) -> list[tuple[str, str]]: ...
+
+
+SHOWN_APART = frozenset({"splits", "skipped", "classes", "task", "told", "warnings", *SPLITS})
+"""Entries of data.json that the section on the data shows in other words, or not at all."""
+
 
 def write_report(folder: Path, task: Reporter) -> Path:
     """Write plots/*.png, plots/*.json and report.html from what the run folder records; return the page.
@@ -65,10 +72,16 @@ def write_report(folder: Path, task: Reporter) -> Path:
     The same record gives the same bytes. A missing or damaged piece is left out, and the page says so.
     """
     record, draw = read_record(folder), drawing(folder)
-    parts = [Section("curves", "Curves", joined(_curves(record, task, draw))), *task.sections(record, draw)]
+    probe = record.recipe.get("method") == "probe"  # its head is solved for, not trained step by step
+    parts = [] if probe else [Section("curves", "Curves", joined(_curves(record, task, draw)))]
+    parts += task.sections(record, draw)
+    if steps := task.next_steps(record):
+        parts.append(Section("next", "Next steps", joined(_next(steps))))
     if (folder / folds_section.FILE).is_file():
         parts.insert(0, Section("spread", "Folds", joined(folds_section.folds(folder, task, draw))))
     parts.append(Section("data", "Data", joined(_data(record, task.noun))))
+    if not probe:
+        parts.append(Section("schedule", "Learning rate and speed", joined(_schedule(record, draw))))
     parts.append(Section("repeat", "How to repeat it", joined(_repeat(record))))
     links = {"summary": "Summary"} | {part.anchor: part.title for part in parts}
     body = joined([_summary(record, task), *(section(part.anchor, part.title, part.body) for part in parts)])
@@ -128,35 +141,33 @@ def _what(record: Record, task: Reporter) -> Html:
 
 
 def _curves(record: Record, task: Reporter, draw: Draw) -> Iterator[Html]:
-    if record.recipe.get("method") == "probe":
-        yield tag("p", "A linear probe has no curves: its head is the solution of a convex problem.")
-        return
     metrics = [curves.metric(record, key, metric) for key, metric in task.metrics.items() if key != "loss"]
-    made = [curves.loss(record, task.loss_note), *metrics, curves.lr(record), curves.pace(record)]
-    yield tag("div", *(draw(plot) for plot in made if isinstance(plot, Plot)), cls="plots")
-    yield from (draw(words) for words in made if isinstance(words, str))
+    yield from _plots([curves.loss(record, task.loss_note), *metrics], draw)
     for file in ("events.jsonl", "results.csv"):
         if file in record.gaps:
             yield soft(f"{file} {record.gaps[file]}.")
+
+
+def _schedule(record: Record, draw: Draw) -> Iterator[Html]:
+    yield from _plots([curves.lr(record), curves.pace(record)], draw)
+
+
+def _plots(made: list[Plot | str], draw: Draw) -> Iterator[Html]:
+    """Yield the plots side by side, then the reasons for those that are missing."""
+    yield tag("div", *(draw(plot) for plot in made if isinstance(plot, Plot)), cls="plots")
+    yield from (draw(words) for words in made if isinstance(words, str))
+
+
+def _next(steps: list[tuple[str, str]]) -> Iterator[Html]:
+    for words, command in steps:
+        yield tag("p", words)
+        yield pre(command)
 
 
 def source(record: Record) -> str:
     """Return the name of the folder or file that the data came from, if it is known."""
     found = next((record.data[key] for key in ("source", "path", "root") if record.data.get(key)), "")
     return Path(str(found)).name
-
-
-def splits(data: dict[str, Any]) -> dict[str, int]:
-    """Return the examples per split, given as a number, a list of files, or an object that counts them."""
-    listed = data.get("splits")
-    found = listed if isinstance(listed, dict) else {key: data[key] for key in SPLITS if key in data}
-    return {str(key): _examples(value) for key, value in found.items()}
-
-
-def _examples(value: Any) -> int:
-    if isinstance(value, dict):
-        return next((_examples(value[key]) for key in COUNTED if key in value), 0)
-    return len(value) if isinstance(value, list) else whole(value)
 
 
 def _data(record: Record, noun: str) -> Iterator[Html]:
@@ -172,16 +183,19 @@ def _data(record: Record, noun: str) -> Iterator[Html]:
         yield from _skipped(data["skipped"])
     if later := record.events.skipped:
         yield tag("p", f"While training, {amount(later, noun)} could not be read.")
+    if isinstance(warnings := data.get("warnings"), list) and warnings:
+        yield tag("ul", *(tag("li", name(words)) for words in warnings[:NOTES]))
     prints = {key: data[key].get("fingerprint") for key in SPLITS if isinstance(data.get(key), dict)}
-    rest = {key: value for key, value in data.items() if key not in ("splits", "skipped", "classes", *SPLITS)}
-    rest |= {f"{key}.fingerprint": value for key, value in prints.items() if value}
+    rest = {key: value for key, value in data.items() if key not in SHOWN_APART and value not in ("", [], {})}
+    if rest.get("kind") == "auto":
+        del rest["kind"]
+    rest |= {f"{key} fingerprint": str(value)[:PRINT] for key, value in prints.items() if value}
     if rest:
         yield settings(rest, "The data")
 
 
 def _skipped(found: Any) -> Iterator[Html]:
     if not isinstance(found, list):
-        yield soft("Skipped files are left out: data.json has no list of them.")
         return
     if not found:
         yield tag("p", "Every file could be used.")
@@ -195,12 +209,20 @@ def _skipped(found: Any) -> Iterator[Html]:
         yield tag("p", f"data.json lists {count(len(found) - FILES, 'more file')}.")
 
 
+def _command(record: Record) -> str:
+    """Return the command as it is typed: without the folder that it is installed in."""
+    return re.sub(r"^\S*/(?=saccade\s)", "", record.command)
+
+
 def _repeat(record: Record) -> Iterator[Html]:
     """Yield the command, the recipe and the versions."""
     yield (
-        pre(record.command) if record.command.strip() else soft(record.without("The command", "command.txt"))
+        pre(_command(record))
+        if record.command.strip()
+        else soft(record.without("The command", "command.txt"))
     )
     pieces = (("The recipe", "recipe.json", record.recipe), ("The list of versions", "env.json", record.env))
-    for what, file, value in pieces:
-        yield settings(value, what) if value else soft(record.without(what, file))
+    tables = [settings(value, what) for what, _, value in pieces if value]
+    yield tag("div", *(tag("div", made) for made in tables), cls="plots")
+    yield from (soft(record.without(what, file)) for what, file, value in pieces if not value)
     yield tag("p", "The numbers behind every plot are in plots/*.json, the whole log is in events.jsonl.")

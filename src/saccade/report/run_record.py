@@ -30,6 +30,10 @@ THUMBNAIL = 100_000
 KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
 
 
+SPLITS = ("train", "val", "test")
+COUNTED = ("pictures", "pairs", "characters", "count", "files")
+PARTIAL = 0.1
+"""An epoch that lacks less than this was a whole one; the last batch need not be full."""
 LINE = 1_000_000
 """Most characters of an event."""
 NAN = math.nan
@@ -233,20 +237,48 @@ def read_record(folder: Path) -> Record:
     lines = _text(folder, "labels.txt", gaps).removeprefix("\ufeff").split("\n")
     labels = [line for line in lines if line.strip()]
     events = read_history(folder / "events.jsonl", gaps)
+    recipe, data = _object(folder, "recipe.json", gaps), _object(folder, "data.json", gaps)
+    epochs = _results(folder, gaps) or [events.epochs[key] for key in sorted(events.epochs)]
     samples = _json(folder, "samples.json", gaps)
     return Record(
         folder=folder,
-        recipe=_object(folder, "recipe.json", gaps),
+        recipe=recipe,
         command=_text(folder, "command.txt", gaps),
         env=_object(folder, "env.json", gaps),
-        data=_object(folder, "data.json", gaps),
+        data=data,
         labels=labels,
         events=events,
-        epochs=_results(folder, gaps) or [events.epochs[key] for key in sorted(events.epochs)],
+        epochs=_unfinished(epochs, recipe, splits(data).get("train", 0)),
         evaluation=_object(folder, "evaluation.json", gaps),
         samples=read_cards(samples.get("samples") if isinstance(samples, dict) else samples, labels),
         gaps=gaps,
     )
+
+
+def splits(data: dict[str, Any]) -> dict[str, int]:
+    """Return the examples per split, given as a number, a list of files, or an object that counts them."""
+    listed = data.get("splits")
+    found = listed if isinstance(listed, dict) else {key: data[key] for key in SPLITS if key in data}
+    return {str(key): _examples(value) for key, value in found.items()}
+
+
+def _examples(value: Any) -> int:
+    if isinstance(value, dict):
+        return next((_examples(value[key]) for key in COUNTED if key in value), 0)
+    return len(value) if isinstance(value, list) else whole(value)
+
+
+def _unfinished(epochs: list[Epoch], recipe: dict[str, Any], train: int) -> list[Epoch]:
+    """Return the epochs; where a time limit cut the last one short, its number is what was passed of it."""
+    budget = recipe.get("budget")
+    if not epochs or not train or not isinstance(budget, dict):
+        return epochs
+    per_step = whole(budget.get("batch")) * (whole(budget.get("accumulate")) or 1)
+    last = epochs[-1]
+    passed = last.step * per_step / train
+    if not last.epoch - 1 < passed < last.epoch - PARTIAL:
+        return epochs
+    return [*epochs[:-1], last._replace(epoch=round(passed, 2))]
 
 
 def _text(folder: Path, name: str, gaps: dict[str, str]) -> str:
@@ -301,6 +333,7 @@ def read_cards(found: Any, labels: list[str]) -> list[Card]:
             path=str(row.get("path", "")),
             predicted=_label(row.get("predicted"), labels),
             score=real(row.get("score")),
+            map=_thumbnail(row.get("map")),
         )
         for row in rows
     ]

@@ -46,10 +46,10 @@ def thumbnail(images: Pictures, i: int) -> Thumbnail | None:
 
 
 def enlarged(picture: Image.Image) -> str:
-    """Return a PNG of 112 pixels in base64, as run folders store it; tiny images become larger squares."""
+    """Return 112 pixels in base64, as run folders store them: a JPEG, or large squares for tiny images."""
     scale = ENLARGED / max(picture.size)
     how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BICUBIC
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
     file = io.BytesIO()
-    picture.resize(size, how).save(file, "PNG")
+    picture.convert("RGB").resize(size, how).save(file, "PNG" if scale > 1 else "JPEG", quality=QUALITY)
     return base64.b64encode(file.getvalue()).decode()

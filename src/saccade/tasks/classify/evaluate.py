@@ -6,13 +6,15 @@ import numpy as np
 
 from saccade.data.image.decode import decode
 from saccade.data.pictures import Pictures
+from saccade.data.splits import evenly
 from saccade.errors import not_finite
 from saccade.metrics.classify import ClassifyScores, scores
 from saccade.report.thumbnails import enlarged
 from saccade.task import Evaluation
 from saccade.wording import show_name
 
-SHOWN = 24
+SHOWN, CORRECT = 24, 12
+"""Mistakes, and correct examples, that the report shows."""
 SCORED = ("accuracy", "top5", "balanced_accuracy", "macro_f1", "loss", "ece")
 
 
@@ -27,18 +29,22 @@ def evaluate_answers(
     answer = p.argmax(-1)
     wrong = np.flatnonzero(answer != labels)
     worst = wrong[np.argsort(-p[wrong, answer[wrong]], kind="stable")][:SHOWN]
-    mistakes = [
-        {
-            "picture": images.name(int(numbers[i])),
-            "path": images.name(int(numbers[i])),
+    right = np.flatnonzero(answer == labels)
+    right = right[evenly(len(right), CORRECT)]  # from all classes: the images are in their order
+
+    def card(i: int) -> dict[str, Any]:
+        number = int(numbers[i])
+        return {
+            "picture": images.name(number),
+            "path": images.name(number),
             "label": images.classes[int(labels[i])],
             "predicted": images.classes[int(answer[i])],
             "score": float(p[i, answer[i]]),
-            "thumbnail": enlarged(decode(images.read(int(numbers[i])))),
+            "thumbnail": enlarged(decode(images.read(number))),
         }
-        for i in worst
-    ]
-    details = {"split": split, "scores": found.to_json(), "mistakes": mistakes}
+
+    cards = {"mistakes": [card(int(i)) for i in worst], "correct": [card(int(i)) for i in right]}
+    details = {"split": split, "scores": found.to_json(), **cards}
     return evaluation(found, details, _rows(images, p, numbers))
 
 

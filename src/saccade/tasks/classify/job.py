@@ -186,3 +186,7 @@ class ClassifyJob(Job):
             from saccade.vision.pruned import compare_with_dense  # imports all ways of pruning
 
             compare_with_dense(folder, self.recipe.model, self.splits)
+        if self.splits.val is not None:
+            from saccade.tasks.classify.mistakes import explain_mistakes  # imports all ways of explaining
+
+            explain_mistakes(folder, self.splits.val)

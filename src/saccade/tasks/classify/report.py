@@ -1,144 +1,36 @@
 """The sections of a classification report: scores, confusion, classes, calibration, mistakes."""
 
-import math
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import numpy as np
-from einops import reduce
-from jaxtyping import Float64
 
 from saccade.metrics.classify import ClassifyScores
 from saccade.metrics.interval import wilson
 from saccade.report.html import Draw, Html, gallery, joined, name, soft, table, tag, tiles
 from saccade.report.plots import Axes, Ink, Plot, cells, drawable
 from saccade.report.run_page import PICTURES, Section
-from saccade.report.run_record import Record, read_cards
+from saccade.report.run_record import Record, read_cards, real
+from saccade.tasks.classify.confusion import LABELLED, PAIR, confused_pairs, confusion
 from saccade.wording import count, number, percent, printable
 
 WIDE = 0.1
 """A confidence interval wider than this deserves a warning."""
+HONEST = 0.02
+"""A smaller difference between confidence and accuracy needs no advice."""
+ZOOMED = 0.55
+"""Where all precision and recall lies above this, the axis starts higher than 0."""
 CAUTION = {
     "val": "The best epoch was chosen on these same images, so expect slightly less on others. ",
     "train": "The model was trained on these same images, so this says little about others. ",
 }
 WORST = 40
 """Classes that fit into one plot."""
-LABELLED = 40
-"""With more classes there is no room for their names."""
-COUNTED = 15
-"""With more classes there is no room for the counts."""
-BLOCKS = 250
-"""Most cells per side; more classes share cells."""
-PAIRS = 20
-PAIR = {"label": "text", "answer": "text", "images": "count", "of the label": "percent"}
 
 
-def confused_pairs(
-    record: Record, scores: ClassifyScores, most: int = PAIRS
-) -> list[tuple[str, str, int, float]]:
-    """Return label, answer, images and share of the label, the most frequent mistakes first."""
-    wrong = scores.confusion.copy()
-    np.fill_diagonal(wrong, 0)
-    order = np.argsort(-wrong, axis=None, kind="stable")[:most]
-    found = [divmod(int(cell), scores.classes) for cell in order if wrong.flat[cell]]
-    return [
-        (record.label(i), record.label(j), int(wrong[i, j]), float(wrong[i, j] / scores.support[i]))
-        for i, j in found
-    ]
-
-
-def confusion(record: Record, scores: ClassifyScores) -> Plot:
-    """Plot labels against answers."""
-    n, names = scores.classes, [record.label(i) for i in range(scores.classes)]
-    whole = Plot(
-        name="confusion",
-        title="Confusion matrix",
-        message=_message(record, scores),
-        note="Rows are labels, columns are answers; blue is correct, orange a mistake, stronger is more.",
-        columns={"label": "text", **{f"{i}: {name}": "count" for i, name in enumerate(names)}},
-        rows=[(f"{i}: {names[i]}", *scores.confusion[i].tolist()) for i in range(n)],
-        draw=partial(_draw, scores, record),
-        width=max(4.8, 2.8 + 0.18 * n),
-        height=max(4.2, 2.2 + 0.18 * n),
-    )
-    if n <= LABELLED:
-        return whole
-    size = math.ceil(n / BLOCKS)
-    joined = f" Each point is the highest of {size} x {size} cells." if size > 1 else ""
-    return replace(
-        whole,
-        note=f"{whole.note} The {n:,} classes are in the order of labels.txt.{joined} "
-        "The table lists the pairs that are confused most often; plots/confusion.json has every cell.",
-        columns=PAIR,
-        rows=confused_pairs(record, scores),
-        width=6.0,
-        height=5.6,
-        extra={"labels": names, "matrix": scores.confusion.tolist()},
-    )
-
-
-def _message(record: Record, scores: ClassifyScores) -> str:
-    of = f"of {count(scores.count, 'image')}"
-    right = f"{scores.correct:,} {of} lie on the diagonal ({percent(scores.accuracy)})"
-    if not (worst := confused_pairs(record, scores, 1)):
-        return f"{right}."
-    label, answer, times, share = worst[0]
-    return (
-        f"{right}; the most frequent mistake is to take {printable(label, 60)} for {printable(answer, 60)} "
-        f"({count(times, 'time')}, {percent(share)} of that class)."
-    )
-
-
-def _draw(scores: ClassifyScores, record: Record, axes: Axes, ink: Ink) -> None:
-    n = scores.classes
-    axes.imshow(_colours(scores, ink), interpolation="nearest", extent=(-0.5, n - 0.5, n - 0.5, -0.5))
-    axes.grid(False)
-    axes.set(xlabel="answer", ylabel="label")
-    if n > LABELLED:
-        return
-    names = [drawable(record.label(i), f"class {i}", 20) for i in range(n)]
-    axes.set_xticks(range(n), names, rotation=90, fontsize=8, parse_math=False)
-    axes.set_yticks(range(n), names, fontsize=8, parse_math=False)
-    axes.tick_params(length=0)
-    for rule in (axes.hlines, axes.vlines):
-        rule(np.arange(n + 1) - 0.5, -0.5, n - 0.5, ink.grid, linewidth=0.5)
-    share = _shares(scores)
-    for i, j in zip(*np.nonzero(scores.confusion if n <= COUNTED else np.zeros((n, n))), strict=True):
-        colour = ink.paper if share[i, j] > 0.25 else ink.text
-        axes.text(j, i, str(scores.confusion[i, j]), ha="center", va="center", fontsize=8, color=colour)
-
-
-def _shares(scores: ClassifyScores) -> Float64[np.ndarray, "classes classes"]:
-    return scores.confusion / np.maximum(scores.support, 1)[:, None]
-
-
-def _colours(scores: ClassifyScores, ink: Ink) -> Float64[np.ndarray, "rows columns 3"]:
-    from matplotlib.colors import to_rgb
-
-    share, own = (
-        np.sqrt(_shares(scores)),
-        np.eye(scores.classes, dtype=bool),
-    )  # the root shows small shares too
-    right, wrong = _blocks(np.where(own, share, 0)), _blocks(np.where(own, 0, share))
-    paper, first, second = (np.array(to_rgb(colour)) for colour in (ink.paper, ink.first, ink.second))
-    shown = np.where((right >= wrong)[..., None], first, second)
-    return paper + (shown - paper) * np.maximum(right, wrong)[..., None]
-
-
-def _blocks(values: Float64[np.ndarray, "classes classes"]) -> Float64[np.ndarray, "rows columns"]:
-    n = values.shape[0]
-    size = math.ceil(n / BLOCKS)
-    padded = np.pad(values, (0, -n % size))
-    return reduce(padded, "(r a) (c b) -> r c", "max", a=size, b=size)
-
-
-def calibration(scores: ClassifyScores) -> Plot:
-    """Plot confidence against accuracy."""
+def calibration(scores: ClassifyScores, mix: dict[str, Any] | None = None) -> Plot:
+    """Plot confidence against accuracy, and say what to do; `mix` is that of the recipe."""
     bins = [b for b in scores.bins if b.count]
-    gap = scores.confidence - scores.accuracy
-    verdict = "is overconfident by" if gap > 0 else "is underconfident by"
     rows = [(b.low, b.high, b.count, b.confidence, b.accuracy) for b in scores.bins]
 
     def draw(axes: Axes, ink: Ink) -> None:
@@ -170,10 +62,10 @@ def calibration(scores: ClassifyScores) -> Plot:
         title="Reliability",
         message=(
             f"The mean confidence is {percent(scores.confidence)} and the accuracy "
-            f"{percent(scores.accuracy)}: the model {verdict} {abs(gap) * 100:.1f} points. "
-            f"The expected calibration error is {percent(scores.ece)}."
+            f"{percent(scores.accuracy)}. {_advice(scores.confidence - scores.accuracy, mix or {})}"
         ),
-        note="Vertical lines are 95% confidence intervals: a long one means few images.",
+        note=f"The expected calibration error is {percent(scores.ece)} (0% = perfectly calibrated). "
+        "Vertical lines are 95% confidence intervals: a long one means few images.",
         columns={
             "from": "number",
             "to": "number",
@@ -187,6 +79,28 @@ def calibration(scores: ClassifyScores) -> Plot:
     )
 
 
+def _advice(gap: float, mix: dict[str, Any]) -> str:
+    """Say what a difference between confidence and accuracy means, where it comes from and what helps."""
+    points = f"by {abs(gap) * 100:.1f} points"
+    if abs(gap) <= HONEST:
+        return "They agree, so a confidence can be read as the probability of being right."
+    if gap > 0:
+        return (
+            f"The model is over-confident {points}: it is right less often than it says. More training data, "
+            "fewer epochs or label smoothing (--set mix.smoothing=0.1) help; or divide its logits by a "
+            "temperature above 1, fitted on validation images."
+        )
+    blurry = [name for name in ("smoothing", "mixup", "cutmix") if real(mix.get(name)) > 0]
+    why = f" Training with {', '.join(f'mix.{name}' for name in blurry)} teaches that." if blurry else ""
+    off = "".join(f" --set mix.{name}=0" for name in blurry)
+    remedy = f"train with{off}, or divide" if blurry else "train longer, or divide"
+    return (
+        f"The model is under-confident {points}: it is right more often than it says.{why} The answers are "
+        f"the same; if you need the probabilities, {remedy} its logits by a temperature below 1, fitted on "
+        "validation images."
+    )
+
+
 def classes(record: Record, scores: ClassifyScores) -> Plot:
     """Plot precision and recall of each class, the worst first."""
     precision, recall, f1 = scores.precision, scores.recall, scores.f1
@@ -196,6 +110,8 @@ def classes(record: Record, scores: ClassifyScores) -> Plot:
         for i in seen
     ]
     drawn = seen[:WORST]
+    lowest = float(min(precision[drawn].min(), recall[drawn].min()))
+    start = 10 * int(10 * lowest - 0.5) if lowest > ZOOMED else 0
 
     def draw(axes: Axes, ink: Ink) -> None:
         y = np.arange(len(drawn))
@@ -210,11 +126,12 @@ def classes(record: Record, scores: ClassifyScores) -> Plot:
         axes.plot(100 * recall[drawn], y, "D", color=ink.second, markersize=4, label="recall")
         names = [drawable(record.label(i), f"class {i}") for i in drawn]
         axes.set_yticks(y, names, parse_math=False)
-        axes.set(xlabel="%", xlim=(-2, 102), ylim=(len(drawn) - 0.4, -0.6))
+        axes.set(xlabel="%", xlim=(start - 0.02 * (100 - start), 102), ylim=(len(drawn) - 0.4, -0.6))
         axes.grid(False, axis="y")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
 
     low, high = rows[0], rows[-1]
+    zoom = f" The axis starts at {start}%." if start else ""
     few = f" The plot shows the {WORST} lowest of {len(seen)}." if len(seen) > WORST else ""
     absent = count(scores.classes - len(seen), "class")
     gone = (
@@ -229,8 +146,8 @@ def classes(record: Record, scores: ClassifyScores) -> Plot:
             f"F1 ranges from {percent(low[4])} ({printable(low[0], 60)}) to {percent(high[4])} "
             f"({printable(high[0], 60)}); the mean is {percent(scores.macro_f1)}."
         ),
-        note="Precision: the share of the images given this label that deserve it. "
-        f"Recall: the share of this class that was found.{few}{gone}",
+        note="Precision: of the images predicted as the class, the share that are. "
+        f"Recall: of the images of the class, the share that were found.{zoom}{few}{gone}",
         columns={
             "class": "text",
             "images": "count",
@@ -271,7 +188,7 @@ def results(record: Record) -> Iterator[Html]:
             ("Balanced accuracy", percent(scores.balanced_accuracy), "mean recall of the classes"),
             ("Macro F1", percent(scores.macro_f1), "mean of the classes"),
             ("Loss", number(scores.loss), "nats; lower is better"),
-            ("Calibration error", percent(scores.ece), "0% is perfect"),
+            ("Calibration error", percent(scores.ece), "0% = perfectly calibrated"),
         ]
     )
     yield tag("p", _caveats(scores, record), cls="note")
@@ -298,36 +215,38 @@ def _caveats(scores: ClassifyScores, record: Record) -> Html:
 
 
 def sections(record: Record, draw: Draw) -> Iterator[Section]:
-    """Yield the sections between the curves and the data."""
+    """Yield the sections between the curves and the data: mistakes first, numbers after."""
     scores = read_scores(record)
-    pruning = record.folder / "pruning.json"
-    if pruning.is_file():
+    if scores is None:
+        yield Section("confusions", "Confusion", soft(record.without("Confusion", "evaluation.json")))
+    else:
+        yield Section("confusions", "Confusion", joined(_confused(record, scores, draw)))
+    yield Section("mistakes", "Worst mistakes", joined(_mistakes(record, scores)))
+    if right := read_cards(record.evaluation.get("correct"), record.labels):
+        words = tag("p", "Some images that were classified correctly, with the model's confidence.")
+        yield Section("correct", "Correct examples", joined([words, gallery(right[:PICTURES])]))
+    for anchor, title in (("by-class", "Classes"), ("reliability", "Calibration")):
+        if scores is None:
+            yield Section(anchor, title, soft(record.without(title, "evaluation.json")))
+        elif anchor == "by-class":
+            yield Section(anchor, title, draw(classes(record, scores)))
+        else:
+            mix = record.recipe.get("mix")
+            yield Section(anchor, title, draw(calibration(scores, mix if isinstance(mix, dict) else {})))
+    if (record.folder / "pruning.json").is_file():
         from saccade.vision import pruned  # it needs torch, which other reports do without
 
         yield Section("patches", pruned.TITLE, joined(pruned.comparison_section(record.folder)))
-    for anchor, title in (
-        ("confusions", "Confusion"),
-        ("by-class", "Classes"),
-        ("reliability", "Calibration"),
-    ):
-        if scores is None:
-            yield Section(anchor, title, soft(record.without(title, "evaluation.json")))
-        elif anchor == "confusions":
-            yield Section(anchor, title, joined(_confused(record, scores, draw)))
-        else:
-            yield Section(
-                anchor, title, draw(classes(record, scores) if anchor == "by-class" else calibration(scores))
-            )
-    yield Section("mistakes", "Worst mistakes", joined(_mistakes(record, scores)))
     yield Section("shown", "What the model was shown", joined(_samples(record)))
 
 
 def _confused(record: Record, scores: ClassifyScores, draw: Draw) -> Iterator[Html]:
-    yield draw(confusion(record, scores))
-    if scores.classes > LABELLED:  # then the plot's own table is the list of pairs
+    plot, found = confusion(record, scores), confused_pairs(record, scores)
+    if scores.classes > LABELLED or not found:  # then the plot's own table is the list of pairs
+        yield draw(plot)
         return
-    if found := confused_pairs(record, scores):
-        yield table("pairs", "The pairs that are confused most often", list(PAIR), cells(PAIR, found))
+    pairs = table("pairs", "The pairs that are confused most often", list(PAIR), cells(PAIR, found))
+    yield tag("div", draw(plot), pairs, cls="plots" if plot.width <= 6 else None)
 
 
 def _mistakes(record: Record, scores: ClassifyScores | None) -> Iterator[Html]:
@@ -337,6 +256,8 @@ def _mistakes(record: Record, scores: ClassifyScores | None) -> Iterator[Html]:
             "Here the model was most confident and still wrong. "
             "Look at the label first: it may be the label that is wrong.",
         )
+        if words := record.evaluation.get("maps"):
+            yield tag("p", str(words))
         yield gallery(mistakes[:PICTURES])
     elif scores is not None and scores.correct == scores.count:
         yield tag("p", "There are none: every image was classified correctly.")

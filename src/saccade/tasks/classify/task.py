@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from saccade.engine.select import MANY
@@ -198,3 +199,12 @@ class Classify(Task):
         from saccade.tasks.classify.report import sections
 
         return sections(record, draw)
+
+    def next_steps(self, record: Record) -> list[tuple[str, str]]:
+        run, data = quote(str(record.folder)), quote(str(record.data.get("source", "DATA")))
+        return [
+            *super().next_steps(record),
+            ("See why it answers so:", f"saccade explain {run} photo.jpg --html why.html"),
+            ("Find labels that it contradicts:", f"saccade check {data} --run {run} --html check.html"),
+            ("Use it without PyTorch:", f"saccade export {run} --to onnx"),
+        ]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from saccade.report.html import Draw, Html
@@ -115,3 +116,9 @@ class Language(Task):
         from saccade.text.sections import sections
 
         return sections(record, draw, translates=False)
+
+    def next_steps(self, record: Record) -> list[tuple[str, str]]:
+        run = quote(str(record.folder))
+        if str(record.recipe.get("model", "")).startswith("bert"):
+            return [("Suggest a hidden word:", f'saccade fill {run} "the [MASK] sat on the mat"')]
+        return [("Continue a text:", f'saccade complete {run} "Once upon a time"')]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from saccade.report.html import Draw, Html, joined, name
@@ -125,3 +126,6 @@ class Translate(Task):
         from saccade.text.sections import sections
 
         return sections(record, draw, translates=True)
+
+    def next_steps(self, record: Record) -> list[tuple[str, str]]:
+        return [("Translate a sentence:", f'saccade translate {quote(str(record.folder))} "A sentence."')]
