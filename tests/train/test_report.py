@@ -288,6 +288,8 @@ def test_half_an_epoch_is_called_half_an_epoch(tmp_path, quick):
     text = opened(folder).text
     assert "for 0.52 epochs (48 steps)" in text
     assert "after 0.52 epochs" in text
+    changed(folder, "data.json", train={"characters": 54_000})  # its batches are windows of the text
+    assert "for 1 epoch (48 steps)" in opened(folder).text
     changed(folder, "data.json", train={"pictures": 48 * 32 + 20})  # a last batch that is not full
     assert "for 1 epoch (48 steps)" in opened(folder).text
 

@@ -248,7 +248,7 @@ def read_record(folder: Path) -> Record:
         data=data,
         labels=labels,
         events=events,
-        epochs=_unfinished(epochs, recipe, splits(data).get("train", 0)),
+        epochs=_unfinished(epochs, recipe, data.get("train")),
         evaluation=_object(folder, "evaluation.json", gaps),
         samples=read_cards(samples.get("samples") if isinstance(samples, dict) else samples, labels),
         gaps=gaps,
@@ -268,14 +268,17 @@ def _examples(value: Any) -> int:
     return len(value) if isinstance(value, list) else whole(value)
 
 
-def _unfinished(epochs: list[Epoch], recipe: dict[str, Any], train: int) -> list[Epoch]:
-    """Return the epochs; where a time limit cut the last one short, its number is what was passed of it."""
-    budget = recipe.get("budget")
-    if not epochs or not train or not isinstance(budget, dict):
+def _unfinished(epochs: list[Epoch], recipe: dict[str, Any], train: Any) -> list[Epoch]:
+    """Return the epochs; where a time limit cut the last one short, its number is what was passed of it.
+
+    Only of images, which are counted as they are batched; a text is counted in characters.
+    """
+    budget, images = recipe.get("budget"), whole(train.get("pictures")) if isinstance(train, dict) else 0
+    if not epochs or not images or not isinstance(budget, dict):
         return epochs
     per_step = whole(budget.get("batch")) * (whole(budget.get("accumulate")) or 1)
     last = epochs[-1]
-    passed = last.step * per_step / train
+    passed = last.step * per_step / images
     if not last.epoch - 1 < passed < last.epoch - PARTIAL:
         return epochs
     return [*epochs[:-1], last._replace(epoch=round(passed, 2))]

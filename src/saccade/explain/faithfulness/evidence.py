@@ -88,7 +88,8 @@ class Evidence:
         one = self.whole.shape[0] == 1
         empty = f"; {WITHOUT[self.fill]}: {blank}" if small and self.fill != BLUR else ""
         if not self.recognised.all():
-            lead = f"the image{' hardly speaks' if one else 's hardly speak'} for {label or 'the class'} "
+            lead = f"the image{' hardly speaks' if one else 's hardly speak'} "
+            lead += f"for {label or ('the class' if one else 'their classes')} "
             lead += f"({whole}; blurred: {blurred}{empty})"
         else:
             lead = f"the blurred image{' is' if one else 's are'} still recognised"

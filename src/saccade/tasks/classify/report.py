@@ -246,7 +246,10 @@ def _confused(record: Record, scores: ClassifyScores, draw: Draw) -> Iterator[Ht
         yield draw(plot)
         return
     pairs = table("pairs", "The pairs that are confused most often", list(PAIR), cells(PAIR, found))
-    yield tag("div", draw(plot), pairs, cls="plots" if plot.width <= 6 else None)
+    if plot.width > 6:
+        yield from (draw(plot), pairs)
+    else:
+        yield tag("div", draw(plot), pairs, cls="plots")
 
 
 def _mistakes(record: Record, scores: ClassifyScores | None) -> Iterator[Html]:
