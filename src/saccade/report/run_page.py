@@ -34,6 +34,16 @@ SPLITS = ("train", "val", "test")
 COUNTED = ("pictures", "pairs", "characters", "count", "files")
 
 
+LINEAGE = (
+    ("name", "weights"),
+    ("hub", "hub id"),
+    ("revision", "revision"),
+    ("licence", "licence"),
+    ("trained_on", "trained on"),
+    ("sha256", "SHA-256"),
+)
+
+
 class Section(NamedTuple):
     """A section that the list at the top links to."""
 
@@ -173,7 +183,11 @@ def _data(record: Record, noun: str) -> Iterator[Html]:
     if later := record.events.skipped:
         yield tag("p", f"While training, {amount(later, noun)} could not be read.")
     prints = {key: data[key].get("fingerprint") for key in SPLITS if isinstance(data.get(key), dict)}
-    rest = {key: value for key, value in data.items() if key not in ("splits", "skipped", "classes", *SPLITS)}
+    rest = {
+        key: value
+        for key, value in data.items()
+        if key not in ("splits", "skipped", "classes", "lineage", *SPLITS)
+    }
     rest |= {f"{key}.fingerprint": value for key, value in prints.items() if value}
     if rest:
         yield settings(rest, "The data")
@@ -203,4 +217,9 @@ def _repeat(record: Record) -> Iterator[Html]:
     pieces = (("The recipe", "recipe.json", record.recipe), ("The list of versions", "env.json", record.env))
     for what, file, value in pieces:
         yield settings(value, what) if value else soft(record.without(what, file))
+    if ancestors := record.lineage:
+        yield tag("p", "The weights it started from, and what those were made from:")
+        rows = [[str(entry.get(key, "")) for key, _ in LINEAGE] for entry in ancestors]
+        cells: list[list[tuple[str, Cell]]] = [[(cell, cell) for cell in row] for row in rows]
+        yield table("lineage", "Starting weights", [title for _, title in LINEAGE], cells)
     yield tag("p", "The numbers behind every plot are in plots/*.json, the whole log is in events.jsonl.")
