@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test looks for pretrained weights on a network; those of the hub
+os.environ["HF_HOME"] = "/nonexistent/hub"  # isolate themselves from both
 
 import pytest
 import torch

@@ -31,6 +31,7 @@ from saccade.weights.formats import npz, safetensors
 from saccade.weights.formats import zip as archive
 from saccade.weights.formats.pickle import child, convert, machine
 from saccade.weights.layouts import hf_text
+from saccade.weights.pretrained import PRETRAINED
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(path.relative_to(ROOT) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
@@ -122,6 +123,15 @@ def test_every_import_quoted_works(document):
     for code in re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         for line in re.findall(r"^(?:from saccade|import saccade).*$", code, re.MULTILINE):
             exec(line, {})
+
+
+def test_the_table_of_pretrained_weights_is_that_of_the_code():
+    listed = [line for line in MODELS.splitlines() if re.match(r"\| `\w+\.\w+` \|", line)]
+    assert listed == [
+        f"| `{name}` | {known.parameters:,} | {known.megabytes:g} | {known.image} | {known.licence} "
+        f"| {known.trained_on} | `{known.hub}` |"
+        for name, known in PRETRAINED.items()
+    ]
 
 
 @pytest.mark.parametrize("verb", VERBS)

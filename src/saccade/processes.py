@@ -63,6 +63,11 @@ class Team:
             return torch.device("cpu")
         return torch.device(found.type, self.local) if self.size > 1 else torch.device(found.type)
 
+    @property
+    def accelerated(self) -> bool:
+        """Whether this machine has an accelerator that works."""
+        return self.device("auto").type != "cpu"
+
     def shard(self, module: nn.Module) -> None:
         """Shard every tensor over the processes, block by block (FSDP2)."""
         if self.sharded:

@@ -45,6 +45,8 @@ class Budget:
     """Seconds between checkpoints, and the most that a crash can cost."""
     minutes: float = within(0, 10**6, default=0.0)
     """Train for this many minutes instead of a number of epochs; 0 means by epochs."""
+    limit: float = within(0, 10**6, default=0.0)
+    """End after this many minutes even if epochs are left; 0 means no limit."""
     steps: int = within(0, 10**9, default=0)
     """Train for this many steps instead of a number of epochs; 0 means by epochs."""
     score: int = within(0, 10**9, default=0)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from saccade.report.run_record import Record
     from saccade.weights.identify import Identified
 
+SCRATCH = "scratch"
+"""Given as the model: start from scratch, whatever weights are at hand."""
 Batch: TypeAlias = "dict[str, Tensor]"
 """Tensors by name, batch first; `index` numbers the examples, `failed` those that could not be read."""
 
@@ -42,6 +44,18 @@ class Evaluation:
     """What evaluation.json holds; `Task.sections` shows it."""
     rows: Sequence[dict[str, Any]] = ()
     """One row per example with its answer, for predictions.csv."""
+
+
+def choose_start(model: str, scratch: bool, probe: bool = False) -> str:
+    """Return the model that was named, or `SCRATCH`; refuse both, and a probe of no weights."""
+    if scratch and probe:
+        raise UsageError("--probe and --scratch were both given, but a probe needs weights; leave one out")
+    if scratch and model:
+        raise UsageError(
+            f"--scratch was given with the model {model!r}; expected one of them: an architecture by its "
+            "name, such as vit_ti16, starts from scratch anyway"
+        )
+    return SCRATCH if scratch else model
 
 
 class Task(ABC):
@@ -260,6 +274,14 @@ class Job(ABC):
     @abstractmethod
     def loss(self, module: "nn.Module", batch: "Batch", progress: float) -> "Batch":
         """Return `loss` and anything worth logging; `progress` is the share of the training done."""
+
+    def warm_start(self, module: "nn.Module", folder: Path, log: "Any", team: "Team") -> bool:
+        """Prepare the module before the first step of a new run; return whether to evaluate it as epoch 0.
+
+        Args:
+            log: A `saccade.train.log.StoppableLog`: it ends the work where it shows progress.
+        """
+        return False
 
     @abstractmethod
     def score(self, module: "nn.Module", team: "Team") -> dict[str, float]:

@@ -243,7 +243,7 @@ def test_another_picture_of_the_same_name_and_size_is_seen(place):
 
 
 def test_other_weights_or_another_preprocessing_have_features_of_their_own(place):
-    module, preprocess = prepare_frozen(str(place / "weights"), 0, 3)
+    module, preprocess, *_ = prepare_frozen(str(place / "weights"), 0, 3)
     images = open_images(place / "photos").val
 
     def key(changed=preprocess):
@@ -322,7 +322,13 @@ def test_the_command_prints_the_folder_and_the_next_one_finds_the_features(place
 
 
 REFUSALS = [
-    (["--probe"], 2, "--probe was given without --model; expected weights"),
+    (
+        ["--probe"],
+        2,
+        "without --model, and the weights vit_ti16.augreg cannot be had (HF_HUB_OFFLINE is set)",
+    ),
+    (["--probe", "--scratch"], 2, "--probe and --scratch were both given, but a probe needs weights"),
+    (["--scratch", "--model", "vit_ti16"], 2, "--scratch was given with the model 'vit_ti16'; expected one"),
     (["--probe", "--model", "vit_ti16"], 2, "--probe was given vit_ti16, a name without weights"),
     (["--probe", "--model", "weights", "--set", "model=resnet18"], 2, "resnet18, a name without weights"),
     (["--probe", "--model", "weights", "--set", "optim.lr=1"], 2, "Probe has no field 'optim'"),

@@ -152,6 +152,23 @@ def test_the_normalisation_of_a_published_model_is_found_right_and_the_others_wr
     assert ("half (0.5, 0.5)" if mean != HALF[0] else "imagenet") in wrong.words
 
 
+@pytest.mark.parametrize("kind", ["ants", "bees"])
+def test_images_of_one_kind_decide_nothing_whatever_the_normalisation(real, data, kind):
+    archive = data / "ants_bees_256.zip"
+    if not archive.is_file():
+        pytest.skip(f"no {archive.name} in {data}")
+    with zipfile.ZipFile(archive) as found:
+        names = [name for name in found.namelist() if f"/{kind}/" in name and name.endswith(".jpg")][:24]
+        views = [real.preprocess.view(found.read(name)) for name in names]
+    right = diagnose.check_normalisation(real.module, real.preprocess, views)
+    mean, std = IMAGENET if real.preprocess.mean == HALF[0] else HALF
+    other = diagnose.check_normalisation(real.module, replace(real.preprocess, mean=mean, std=std), views)
+    assert right.verdict in ("unknown", "ok")  # never wrong
+    assert other.verdict in ("unknown", "wrong")  # never ok
+    if real.preprocess.mean == HALF[0]:
+        assert "images of one kind cannot decide; give images of many kinds" in right.words
+
+
 def test_too_few_pictures_or_an_untrained_model_tell_nothing_of_the_normalisation(real, pictures):
     few = diagnose.check_normalisation(real.module, real.preprocess, pictures[:4])
     assert few.verdict == "unknown"

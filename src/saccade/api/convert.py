@@ -85,9 +85,15 @@ def _without_pickle(path: Path, scratch: Path, say: Say) -> Path:
 def pull(name: str, revision: str | None = None, out: Path | None = None) -> Path:
     """Fetch a model from the hub into the cache and check it; return its folder, or `out` with a copy."""
     from saccade.hub.fetch import fetch
+    from saccade.weights.pretrained import PRETRAINED, suggest_pretrained
 
     check_free(out)
-    folder = fetch(name, revision=revision)
+    if name not in PRETRAINED and (hint := suggest_pretrained(name)):
+        raise UsageError(
+            f"no pretrained weights are named {name!r}{hint} (see `saccade models --pretrained`)"
+        )
+    hub = PRETRAINED[name].hub if name in PRETRAINED else name
+    folder = fetch(hub, revision=revision)
     identify_model(folder, "weights")
     if out is None:
         return folder

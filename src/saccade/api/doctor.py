@@ -58,13 +58,16 @@ def check_machine() -> list[Diagnosis]:
 
 def check_model(model: str, images: "Sequence[Source] | None" = None) -> list[Diagnosis]:
     """Report what a model is, and test its weights and, on ordinary `images`, its normalisation."""
+    from saccade.weights.lineage import ancestors, words_for
+
     found = identify_model(model, "any")
     if found.exported:
         if images is not None:
             raise UsageError(f"{model} is an exported graph; --pictures needs the run it was exported from")
         from saccade.engine.exported import diagnose
 
-        return [Diagnosis(*row) for row in diagnose(found)]
+        made = [Diagnosis(*row) for row in diagnose(found)]
+        return [*made, *(Diagnosis("made from", "ok", words_for(entry)) for entry in ancestors(found))]
     found.check_images()
     from saccade.models.cost import parameters
     from saccade.weights import diagnose as tests
@@ -81,6 +84,7 @@ def check_model(model: str, images: "Sequence[Source] | None" = None) -> list[Di
         Diagnosis("preprocessing", "ok", str(preprocess)),
         Diagnosis("labels", labelled, f"{len(loaded.labels)} of {module.config.classes}"),
     ]
+    rows += [Diagnosis("made from", "ok", words_for(entry)) for entry in ancestors(found)]
     if found.code:
         words = f"the model refers to code of its own ({', '.join(found.code)}); ignored"
         rows.append(Diagnosis("code", "ok", words))

@@ -78,7 +78,7 @@ def load(
             f"{len(labels)} labels for {loaded.module.config.classes} classes; give one for each"
         )
     model = Model(loaded.module, preprocess or loaded.preprocess, labels or loaded.labels, task.name)
-    model.layout = loaded.layout
+    model.layout, model.origin = loaded.layout, found
     model.folder = found.folder if (found.folder / "recipe.json").is_file() else None
     model.module.to(device)
     return model

@@ -30,7 +30,7 @@ from saccade.models.modules import device_of
 from saccade.task import Evaluation
 from saccade.tasks import find_task
 from saccade.vision.model import VisionFeatures, check_head
-from saccade.weights.identify import identify
+from saccade.weights.identify import Identified, identify
 from saccade.weights.load import Loaded
 from saccade.weights.load import load as load_path
 from saccade.weights.save import save_folder
@@ -55,6 +55,15 @@ class Model:
         """Whose layout the weights were read from."""
         self.folder: Path | None = None
         """The run that trained it, if there is one."""
+        self.origin: Identified | None = None
+        """What it was loaded from."""
+
+    @property
+    def lineage(self) -> Sequence[dict[str, str]]:
+        """What its weights were made from, the newest first: name, hub id, licence, digest."""
+        from saccade.weights.lineage import lineage_of
+
+        return lineage_of(self)
 
     @property
     def run(self) -> TrainedRun | None:
@@ -145,7 +154,7 @@ class Model:
         from saccade.api.export import export
 
         module = self.module if self.device.type == "cpu" else deepcopy(self.module).cpu()
-        made = Loaded(module, self.preprocess, self.labels, self.layout, task=self.task)
+        made = Loaded(module, self.preprocess, self.labels, self.layout, task=self.task, origin=self.origin)
         return export(made, Path(folder), to, pixels, int8, str(data)).folder
 
     def bench(
@@ -257,7 +266,7 @@ class Model:
     def save(self, folder: str | Path, layout: str = "saccade") -> Path:
         """Write a model folder; `layout` may also be timm, hf or google. Nothing is overwritten."""
         with fresh(Path(folder)) as made:
-            save_folder(made, self.module, self.preprocess, self.labels, layout, self.task)
+            save_folder(made, self.module, self.preprocess, self.labels, layout, self.task, self.lineage)
         return made
 
     def __repr__(self) -> str:

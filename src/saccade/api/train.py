@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from saccade.errors import DataError, UsageError
 from saccade.processes import joined
-from saccade.task import Task
+from saccade.task import SCRATCH, Task, choose_start
 from saccade.tasks import find_task, fitting_task, other_task
 from saccade.train import start
 from saccade.train.run import Run
@@ -27,7 +27,7 @@ def start_run(
     empty: bool = False,
 ) -> Run:
     """Return a run ready to start; an empty `task` is inferred from the data and the model."""
-    chosen = find_task(task) if task else fitting_task(data, model, changes)
+    chosen, model = _chosen(data, model, changes, task)
     try:
         return start.start(chosen, data, model, out, changes, format, quiet, empty)
     except DataError as error:
@@ -80,7 +80,7 @@ def run_folds(
     """Cross-validate, then train on everything; return the run folder."""
     from saccade.train import cross_validation
 
-    chosen = _able(data, model, changes, task, "folds")
+    chosen, model = _able(data, model, changes, task, "folds")
     return cross_validation.cross_validate(chosen, data, folds, model, out, changes, format, quiet)
 
 
@@ -95,14 +95,22 @@ def run_probe(
     data: str, model: str, out: Path | None, changes: Sequence[str], format: str, task: str
 ) -> Path:
     """Fit a linear head on frozen features; return the run folder."""
-    return _able(data, model, changes, task, "probe").probe(data, model, out, changes, format)
+    chosen, model = _able(data, model, changes, task, "probe")
+    return chosen.probe(data, model, out, changes, format)
 
 
-def _able(data: str, model: str, changes: Sequence[str], task: str, ability: str) -> Task:
-    chosen = find_task(task) if task else fitting_task(data, model, changes)
+def _chosen(data: str, model: str, changes: Sequence[str], task: str) -> tuple[Task, str]:
+    """Return the task and the model to start from; models of text start from scratch anyway."""
+    named = "" if model == SCRATCH else model
+    chosen = find_task(task) if task else fitting_task(data, named, changes)
+    return chosen, named if chosen.kinds else model
+
+
+def _able(data: str, model: str, changes: Sequence[str], task: str, ability: str) -> tuple[Task, str]:
+    chosen, model = _chosen(data, model, changes, task)
     if ability not in chosen.abilities:
         raise UsageError(f"--{ability} does not work with the task {chosen.name}; leave it out")
-    return chosen
+    return chosen, model
 
 
 @overload
@@ -113,6 +121,7 @@ def train(
     model: str | Path = "",
     out: str | Path | None = None,
     minutes: float | None = None,
+    scratch: bool = False,
     quiet: bool = False,
     **changes: object,
 ) -> Any: ...
@@ -123,6 +132,7 @@ def train(
     model: str | Path = "",
     out: str | Path | None = None,
     minutes: float | None = None,
+    scratch: bool = False,
     quiet: bool = False,
     **changes: object,
 ) -> "Model": ...
@@ -132,6 +142,7 @@ def train(
     model: str | Path = "",
     out: str | Path | None = None,
     minutes: float | None = None,
+    scratch: bool = False,
     quiet: bool = False,
     **changes: object,
 ) -> "Model | TextModel":
@@ -139,12 +150,14 @@ def train(
 
     Args:
         task: the task, if the data and the model do not show it.
-        model: a name, or weights to start from.
+        model: a name, or weights to start from; default: small published weights, if they can be had.
+        scratch: start from scratch.
         changes: fields of the recipe, with two underscores for a dot: `budget__epochs=10`, `freeze="body"`.
     """
     typed = [f"{name.replace('__', '.')}={_typed(value)}" for name, value in changes.items()]
     typed += [] if minutes is None else [f"budget.minutes={minutes}"]
-    run = start_run(str(data), str(model), None if out is None else Path(out), typed, quiet=quiet)
+    named = choose_start(str(model), scratch)
+    run = start_run(str(data), named, None if out is None else Path(out), typed, quiet=quiet)
     run.go()
     start.finish(run)
     from saccade.api.load import load

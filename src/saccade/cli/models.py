@@ -16,9 +16,15 @@ def models(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Models to show; default: a list.")
     ] = None,
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained", help="List published weights to start from or to use as they are.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List architectures with their sizes and costs: `saccade models vit_b16 vit_b16_384 gpt2`."""
+    if pretrained:
+        _list_pretrained(names or [], as_json)
+        return
     from saccade.models import names as vision
     from saccade.models.cost import describe, describe_text
     from saccade.models.text import names as text
@@ -33,6 +39,32 @@ def models(
         return
     kinds = [[row for row in rows if ("macs" in row) == images] for images in (True, False)]
     typer.echo("\n\n".join(_model_table(kind) for kind in kinds if kind))
+
+
+def _list_pretrained(names: list[str], as_json: bool) -> None:
+    from saccade.errors import check_word
+    from saccade.weights.pretrained import PRETRAINED, rows
+
+    for name in names:
+        check_word("NAME", name, PRETRAINED)
+    found = [row for row in rows() if not names or row["name"] in names]
+    if as_json:
+        print_json(found)
+        return
+    head, *cells = [list(found[0]), *([_shown(value) for value in row.values()] for row in found)]
+    typer.echo(table([head, *cells], right=range(1, 4)))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return (
+        f"{value / 1e6:.1f} M"
+        if isinstance(value, int) and value > 10**6
+        else f"{value:g}"
+        if isinstance(value, int | float)
+        else str(value)
+    )
 
 
 def _model_table(rows: list[dict[str, int | str | None]]) -> str:
@@ -79,11 +111,16 @@ def convert(
 
 
 def pull(
-    name: Annotated[str, typer.Argument(metavar="HUB-ID", help="For example google/vit-base-patch16-224.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="HUB-ID", help="google/vit-base-patch16-224, or a name of `saccade models --pretrained`."
+        ),
+    ],
     revision: Annotated[str | None, typer.Option(help="A branch, tag or commit.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write a saccade model folder.")] = None,
 ) -> None:
-    """Fetch a model into the cache and check it: `saccade pull facebook/deit-tiny-patch16-224`."""
+    """Fetch a model into the cache and check it: `saccade pull vit_ti16.augreg`."""
     from saccade.api import convert as api
 
     typer.echo(api.pull(name, revision, out))

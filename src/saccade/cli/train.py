@@ -17,7 +17,15 @@ def train(
             help="classify, translate or language; default: the model's, language for a .txt, else classify."
         ),
     ] = "",
-    model: Annotated[str, typer.Option(help="A name (saccade models), or a model to start from.")] = "",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A name (saccade models), or a model to start from; default: small published weights."
+        ),
+    ] = "",
+    scratch: Annotated[
+        bool, typer.Option("--scratch", help="Start from scratch, without pretrained weights.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the data>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume a run that was stopped or killed.")] = None,
     folds: Annotated[
@@ -42,14 +50,16 @@ def train(
         raise UsageError("give either DATA to start a run or --resume RUN to resume one")
     numbers = folds is not None or minutes is not None
     if resume is not None and (
-        task or model or out or numbers or probe or recipe or changes or kind != "auto"
+        task or model or scratch or out or numbers or probe or recipe or changes or kind != "auto"
     ):
         raise UsageError("--resume continues a run exactly as it started; leave out the other options")
     for option, given in {"--folds": folds, "--minutes": minutes}.items():
         if probe and given is not None:
             raise UsageError(f"--probe and {option} were both given; give one of them")
     from saccade.recipe import read_recipe
+    from saccade.task import choose_start
 
+    model = choose_start(model, scratch, probe)
     changes = [*(read_recipe(recipe) if recipe else ()), *(changes or ())]
     if minutes is not None:
         check_number("minutes", minutes, 0.01, 10**6)

@@ -26,7 +26,8 @@ from saccade.libraries import import_runtime
 from saccade.models.build import Vision, config_of, to_json
 from saccade.models.vit import ViT
 from saccade.tokens.cost import macs_of
-from saccade.weights.identify import FORMAT, LABELS, OURS, PREPROCESS
+from saccade.weights.identify import FORMAT, LABELS, LINEAGE, OURS, PREPROCESS
+from saccade.weights.lineage import lineage_of
 from saccade.weights.load import Loaded
 from saccade.weights.save import save_folder
 
@@ -118,6 +119,8 @@ def _export_graph(
     if made.outputs != (LOGITS,):
         export["outputs"] = list(made.outputs)
     described = {"format": FORMAT, "task": loaded.task, "export": export, **facts}
+    if lineage := lineage_of(loaded):
+        described[LINEAGE] = list(lineage)
     write_json(room / PREPROCESS, preprocess.to_json(), escape=True)
     write_text(room / LABELS, "".join(f"{label}\n" for label in loaded.labels))
     described[KEY] = digests(room, (PREPROCESS, LABELS))
@@ -154,7 +157,7 @@ def _export_torch(
     """Write a model folder with model.pt2 beside the weights, for programs that know only torch."""
     module, patch = loaded.module, patch_of(loaded.module)
     model = Eager(module, tuple(outputs))
-    save_folder(room, module, loaded.preprocess, loaded.labels, task=loaded.task)
+    save_folder(room, module, loaded.preprocess, loaded.labels, task=loaded.task, lineage=lineage_of(loaded))
     batch, rows, cols = (torch.export.Dim(name, min=2, max=1024) for name in ("batch", "rows", "cols"))
     free: Any = {0: batch, 2: patch * rows, 3: patch * cols} if isinstance(module, ViT) else {0: batch}
     height, width = (3 * patch, 4 * patch) if isinstance(module, ViT) else loaded.preprocess.size

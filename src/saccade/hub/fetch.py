@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import quote as escape
 
@@ -29,6 +30,8 @@ Choose = Callable[[Iterable[str], str], list[str]]
 """Takes the names of all files and the repository's, and returns the files that are needed."""
 
 LISTING_SECONDS = 120.0
+QUICK = 5.0
+"""Seconds for a hub to answer where there is something else to do without it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,6 +155,61 @@ def _sentence(error: Exception, repo: _Repository) -> SaccadeError:
     )
 
 
+def _repository(
+    name: str, revision: str | None, cache: Path | None, kind: str, choose: Choose
+) -> _Repository:
+    repo_id, wanted = read_name(name, revision, kind)
+    return _Repository(
+        name=repo_id,
+        revision=wanted,
+        endpoint=(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/"),
+        folder=RepositoryCache(cache=cache or _cache_folder(), name=f"{kind}s--{repo_id.replace('/', '--')}"),
+        kind=kind,
+        choose=choose,
+    )
+
+
+def _offline() -> bool:
+    from huggingface_hub import constants
+
+    flags = {os.environ.get(flag, "").upper() for flag in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")}
+    return constants.HF_HUB_OFFLINE or not flags.isdisjoint({"1", "ON", "YES", "TRUE"})
+
+
+def cached(name: str) -> Path | None:
+    """Return the folder of a model that the cache holds, without a connection; None if it does not."""
+    try:
+        return _cached(_repository(name, None, None, "model", choose_files))
+    except (SaccadeError, OSError):
+        return None
+
+
+def reachable(name: str) -> str:
+    """Return "" if the hub describes this repository within a few seconds, else why not, in a few words."""
+    repo = _repository(name, None, None, "model", choose_files)
+    try:
+        import httpx2  # noqa: F401
+        import huggingface_hub  # noqa: F401
+    except ImportError:
+        return "huggingface_hub is not installed (pip install 'saccade[hub]')"
+    if _offline():
+        return "HF_HUB_OFFLINE is set"
+    found: list[str] = []
+
+    def ask() -> None:
+        try:
+            with closing(Connection(repo.endpoint)) as source:
+                _ask(repo, source)
+            found.append("")
+        except Exception as error:  # whatever it is, there is no hub
+            found.append(one_line(_sentence(error, repo), 200).split(";")[0])
+
+    thread = Thread(target=ask, daemon=True)  # a name server may take minutes to say no
+    thread.start()
+    thread.join(QUICK)
+    return found[0] if found else f"{repo.address} did not answer within {QUICK:g} seconds"
+
+
 def fetch(
     name: str,
     *,
@@ -170,28 +228,18 @@ def fetch(
         kind: "model" or "dataset"; the hub has separate names for them.
         choose: Which of its files are needed.
     """
-    repo_id, wanted = read_name(name, revision, kind)
+    repo = _repository(name, revision, cache, kind, choose)
     try:
         import httpx2
-        from huggingface_hub import constants
+        import huggingface_hub  # noqa: F401
     except ImportError as error:
         hint = "models and datasets on the hub need it; run pip install 'saccade[hub]'"
         raise UsageError(f"huggingface_hub is not installed; {hint}") from error
-    repo = _Repository(
-        name=repo_id,
-        revision=wanted,
-        endpoint=(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/"),
-        folder=RepositoryCache(cache=cache or _cache_folder(), name=f"{kind}s--{repo_id.replace('/', '--')}"),
-        kind=kind,
-        choose=choose,
-    )
-    flags = {os.environ.get(flag, "").upper() for flag in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")}
-    offline = constants.HF_HUB_OFFLINE or not flags.isdisjoint({"1", "ON", "YES", "TRUE"})
-    if offline:
+    if _offline():
         if (copy := _cached(repo)) is not None:
             return copy
         raise repo.error(
-            f"{repo_id} is missing or incomplete in {repo.folder.cache}; HF_HUB_OFFLINE expects it there; "
+            f"{repo.name} is missing or incomplete in {repo.folder.cache}; HF_HUB_OFFLINE expects it there; "
             "unset HF_HUB_OFFLINE and run the command once with a connection"
         )
     hidden = not (progress and sys.stderr.isatty())

@@ -113,7 +113,10 @@ def _written(
 ) -> Path:
     """Write a model folder with the comparison in it."""
     folder = new_folder(place(model, out))
-    save_folder(folder, slimmed, loaded.preprocess, loaded.labels, task=find_task().name)
+    from saccade.weights.lineage import descent
+
+    lineage = () if loaded.origin is None else descent(loaded.origin)
+    save_folder(folder, slimmed, loaded.preprocess, loaded.labels, task=find_task().name, lineage=lineage)
     pruned.write_comparison(folder, measured)
     write_text(folder / "command.txt", " ".join(sys.argv) + "\n")
     return folder

@@ -35,6 +35,16 @@ PRINT = 12
 """Characters of a fingerprint to show."""
 
 
+LINEAGE = (
+    ("name", "weights"),
+    ("hub", "hub id"),
+    ("revision", "revision"),
+    ("licence", "licence"),
+    ("trained_on", "trained on"),
+    ("sha256", "SHA-256"),
+)
+
+
 class Section(NamedTuple):
     """A section that the list at the top links to."""
 
@@ -62,7 +72,7 @@ class Reporter(folds_section.Folded, Protocol):
     def next_steps(self, record: Record) -> list[tuple[str, str]]: ...
 
 
-SHOWN_APART = frozenset({"splits", "skipped", "classes", "task", "told", "warnings", *SPLITS})
+SHOWN_APART = frozenset({"splits", "skipped", "classes", "lineage", "task", "told", "warnings", *SPLITS})
 """Entries of data.json that the section on the data shows in other words, or not at all."""
 
 
@@ -225,4 +235,9 @@ def _repeat(record: Record) -> Iterator[Html]:
     tables = [settings(value, what) for what, _, value in pieces if value]
     yield tag("div", *(tag("div", made) for made in tables), cls="plots")
     yield from (soft(record.without(what, file)) for what, file, value in pieces if not value)
+    if ancestors := record.lineage:
+        yield tag("p", "The weights it started from, and what those were made from:")
+        rows = [[str(entry.get(key, "")) for key, _ in LINEAGE] for entry in ancestors]
+        cells: list[list[tuple[str, Cell]]] = [[(cell, cell) for cell in row] for row in rows]
+        yield table("lineage", "Starting weights", [title for _, title in LINEAGE], cells)
     yield tag("p", "The numbers behind every plot are in plots/*.json, the whole log is in events.jsonl.")

@@ -213,6 +213,12 @@ class Record:
         return self.folder.resolve().name
 
     @property
+    def lineage(self) -> list[dict[str, Any]]:
+        """Return the weights that it started from, the newest first; empty from scratch."""
+        found = self.data.get("lineage")
+        return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+    @property
     def split(self) -> str:
         """Return the split that the model was evaluated on."""
         return str(self.evaluation.get("split", "val"))

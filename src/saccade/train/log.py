@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from saccade.errors import SaccadeError, UsageError
+from saccade.errors import SaccadeError, StoppedError, UsageError
 from saccade.files.atomic import write_text
 from saccade.recipe import trackers
 
@@ -243,6 +243,32 @@ class Log:
         if self.panel is not None:
             with suppress(OSError):
                 os.write(2, b"\033[?25h\n")
+
+
+class StoppableLog:
+    """The log of the work before the first step, which a signal ends where it shows its progress."""
+
+    def __init__(self, log: Log, stopped: Callable[[], bool], brief: bool) -> None:
+        """`brief`: show no progress."""
+        self.log, self.stopped, self.brief = log, stopped, brief
+
+    def say(self, words: str) -> None:
+        self.log.say(words)
+
+    def event(self, kind: str, step: int, **numbers: Any) -> None:
+        self.log.event(kind, step, **numbers)
+
+    def expect(self, steps: int) -> None:
+        """Say how many steps the work has."""
+        self.log.steps = steps
+
+    def move(self, step: int, status: str) -> None:
+        if self.stopped():
+            raise StoppedError(
+                f"stopped before the first step; resume with: saccade train --resume {self.log.folder}"
+            )
+        if not self.brief:
+            self.log.move(step, status)
 
 
 def _line(cells: Iterable[Any]) -> str:

@@ -20,7 +20,7 @@ from saccade.processes import Team, check_batch, keep_freed_memory, whole
 from saccade.signals import listening
 from saccade.task import Batch, Job, Task
 from saccade.train import checkpoint
-from saccade.train.log import Log, Trackers
+from saccade.train.log import Log, StoppableLog, Trackers
 from saccade.train.loop import Plan, TimeBudget, TrainState, fit
 from saccade.train.optim import Ema, adamw
 from saccade.train.selection import Selection
@@ -118,7 +118,11 @@ class Run:
         self.unreadable = job.unreadable = UnreadableExamples(
             task.noun, job, self.log
         )  # not a method: it would keep the lock
-        self.time_budget = TimeBudget(recipe.budget.minutes, self.every)
+        self.time_budget = TimeBudget(recipe.budget.minutes or recipe.budget.limit, self.every)
+        self.most = sys.maxsize if recipe.budget.minutes else steps
+        """Steps that no estimate of the time left exceeds."""
+        self.warm = False
+        """Whether the work before the first step is done."""
         self.best, self.stale, self.returns = -1.0, 0, 0
         self.stopped = False
         self.deaths = 0
@@ -139,8 +143,10 @@ class Run:
         self._amount, unit = 0.0, self.task.unit
         # with a time budget, the pace so far decides how many steps still fit; all processes must agree
         if self.time_budget.step(seconds) and state.step < state.steps:
-            state.aim(self.team.broadcast(state.step + self.time_budget.left()))
-            self.log.steps = state.steps
+            steps = self.team.broadcast(min(state.step + self.time_budget.left(), self.most))
+            if steps != state.steps:
+                state.aim(steps)
+                self.log.steps = state.steps
         if not self.brief or self.log.panel is not None:
             self.log.step(state.step, logged, f"{rate} {unit}/s")
         if state.step % max(1, self.every // 20) == 0:
@@ -161,13 +167,14 @@ class Run:
         row = {
             "epoch": number,
             "step": state.step,
-            "train_loss": state.sums.get("loss", float("nan")) / count,
+            **({"train_loss": state.sums.get("loss", float("nan")) / count} if state.step else {}),
             **{f"val_{name}": scores[name] for name in task.metrics if name in scores},
             "lr": state.optimizer.param_groups[0]["lr"],
         }
         self.log.row(**row)
         self.log.event("epoch", **row, waited=round(self.waited, 3))
-        line = f"epoch {number:g}/{self._epochs(state.steps):g}  loss {row['train_loss']:.3f}"
+        line = f"epoch {number:g}/{self._epochs(state.steps):g}"
+        line += f"  loss {row['train_loss']:.3f}" if state.step else "  (before training)"
         line += f"  {task.score_line(scores)}" if scores else ""
         merit = task.merit(scores) if scores else -1.0
         better = bool(scores) and merit > self.best
@@ -268,6 +275,7 @@ class Run:
             "best": self.best,
             "stale": self.stale,
             "returns": self.returns,
+            "warm": self.warm,
             "failed": sorted(failed),
         }
         place = self.folder / "checkpoints"
@@ -288,6 +296,7 @@ class Run:
         state.skipped, self._last, self._kept = kept.get("skipped", 0), place, kept["step"]
         state.steps, state.aimed = kept["steps"], (kept["aimed"][0], kept["aimed"][1])
         self.time_budget.spent, self.log.steps = kept["spent"], state.steps
+        self.warm = kept.get("warm", True)
         self.best, self.stale, self.returns = kept["best"], kept["stale"], max(self.returns, kept["returns"])
         self.unreadable.numbers["train"] = set(kept["failed"])
         self.log.forget_after(state.step)
@@ -338,6 +347,7 @@ class Run:
                 self.log.trackers = Trackers(
                     track if leads else "", self.folder, self.state.step, self.log.say
                 )
+                self._warm_start()
                 fit(self.learner, self.batches(), self.plan, self.state, self, self.team)
                 if self.stopped and self._kept != self.state.step:  # the signal came just after the step
                     self.save_or_return()
@@ -349,6 +359,23 @@ class Run:
                 f"stopped at step {self.state.step} of {self.state.steps}; "
                 f"resume with: saccade train --resume {self.folder}"
             )
+
+    def _warm_start(self) -> None:
+        """Do the work before the first step, whose time counts, and evaluate the result as epoch 0."""
+        if self.warm or self.state.step or self.stopped:
+            return
+        began, state = time.monotonic(), self.state
+        wanted = self.job.warm_start(
+            state.module, self.folder, StoppableLog(self.log, lambda: self.stopped, self.brief), self.team
+        )
+        self.warm, self.log.steps = True, state.steps or self.plan.steps
+        self.time_budget.spent += time.monotonic() - began
+        if not wanted:
+            return
+        if state.ema is not None:
+            checkpoint.restore_module(state.ema.module, tensors_of(state.module))
+        state.steps = state.steps or self.plan.steps
+        self.epoch(state)
 
     def _stop(self) -> None:
         if self.stopped:

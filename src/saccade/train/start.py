@@ -27,7 +27,11 @@ from saccade.train.selection import PREDICTIONS, Selection, check_same, write_ro
 
 def default_recipe(task: Task, splits: Any, model: str, changes: Sequence[str]) -> tuple[Recipe, str]:
     """Return the recipe for a dataset as the user changed it, and the reason in one sentence."""
-    recipe, why = task.plan(splits, model or set_values(changes).get("model", ""))
+    given = set_values(changes)
+    recipe, why = task.plan(splits, model or given.get("model", ""))
+    if not {"budget.epochs", "budget.steps", "budget.minutes", "budget.limit"}.isdisjoint(given):
+        recipe = replace(recipe, budget=replace(recipe.budget, limit=0.0))  # the user says how long
+        why = why.partition("; at most")[0]
     return override(recipe, [*changes, f"model={recipe.model}"]), why
 
 

@@ -4,9 +4,9 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,8 +19,10 @@ from saccade.data.image.preprocess import Preprocess
 from saccade.data.pictures import Pictures
 from saccade.engine.stream import Arrays
 from saccade.errors import DataError, ModelError, SaccadeError
-from saccade.models.build import Vision, config_of, to_json
+from saccade.models.build import Known, Vision, config_of, to_json
+from saccade.models.looped import vit_of, with_vit
 from saccade.models.modules import device_of
+from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViT
 from saccade.nn.head import PairHead
 from saccade.nn.patch import Image
@@ -49,6 +51,9 @@ class Teller(Protocol):
 
     def move(self, step: int, status: str) -> None:
         """Show that `step` steps are done."""
+
+    def event(self, kind: str, step: int, **numbers: Any) -> None:
+        """Add to the log file."""
 
 
 def read_by_head(module: Vision, image: Image) -> Float[Tensor, "b e"]:
@@ -92,6 +97,14 @@ class HeadInputs(VisionModel):
         return outputs["features"]
 
 
+def without_dropout(config: Known) -> Known:
+    """Return the config of a model as it is when it only answers."""
+    if isinstance(config, ResNetConfig):
+        return config
+    vit = vit_of(config)
+    return with_vit(config, replace(vit, block=replace(vit.block, dropout=0.0, droppath=0.0)))
+
+
 @dataclass(frozen=True, slots=True)
 class Extract:
     """Computes the features of a set of images, or reads them from the cache folder."""
@@ -125,7 +138,12 @@ class Extract:
 
     def key(self, images: Pictures) -> str:
         """Return a hash of all that decides the features: code, model, preprocessing and image bytes."""
-        code = [__version__, torch.__version__, to_json(config_of(self.module)), self.preprocess.to_json()]
+        code = [
+            __version__,
+            torch.__version__,
+            to_json(without_dropout(config_of(self.module))),
+            self.preprocess.to_json(),
+        ]
         total = hashlib.sha256(json.dumps(code, sort_keys=True).encode())
         for name, tensor in sorted(self.module.state_dict().items()):
             if not name.startswith("head."):

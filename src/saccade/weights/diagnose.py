@@ -2,13 +2,14 @@
 
 Three kinds of evidence: the answer stored in a saccade folder; the weights, as training leaves both halves
 of every product balanced (W_q against W_k, W_v against W_o, up against down; Du et al. 2018 prove it for
-homogeneous networks); and images, on which a correctly fed model is both confident and varied.
+homogeneous networks); and images, on which a correctly fed model is both confident and varied. Images of one
+kind show no variety, so the two have to agree.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
@@ -156,12 +157,21 @@ def check_files(found: Identified) -> Iterator[Finding]:
             yield Finding(name, "unknown", "has been edited or damaged since the model was saved")
 
 
-def information(module: Vision, preprocess: Preprocess, pictures: Sequence[PictureSource]) -> float:
-    """Return the mutual information of answers and images in nats: entropy of the mean less mean entropy."""
+class Spread(NamedTuple):
+    """How varied and how unsure the answers to some images are, in nats."""
+
+    information: float
+    """The mutual information of answers and images: entropy of the mean answer less `doubt`."""
+    doubt: float
+    """The mean entropy of an answer."""
+
+
+def spread(module: Vision, preprocess: Preprocess, pictures: Sequence[PictureSource]) -> Spread:
+    """Return how varied and how unsure the answers to these images are."""
     with torch.inference_mode():
         p = module(torch.from_numpy(preprocess.batch(pictures))).softmax(-1)
-    both = torch.special.entr(p.mean(0)).sum(), torch.special.entr(p).sum(-1).mean()
-    return float(both[0] - both[1])
+    mean, doubt = float(torch.special.entr(p.mean(0)).sum()), float(torch.special.entr(p).sum(-1).mean())
+    return Spread(mean - doubt, doubt)
 
 
 def check_normalisation(module: Vision, preprocess: Preprocess, pictures: Sequence[PictureSource]) -> Finding:
@@ -170,20 +180,28 @@ def check_normalisation(module: Vision, preprocess: Preprocess, pictures: Sequen
         return Finding("normalisation", "unknown", "the model has no classes")
     ways = {"half (0.5, 0.5)": HALF, "imagenet": IMAGENET, "0 to 1": ((0.0,) * 3, (1.0,) * 3)}
     others = {
-        name: information(module, replace(preprocess, mean=mean, std=std), pictures)
+        name: spread(module, replace(preprocess, mean=mean, std=std), pictures)
         for name, (mean, std) in ways.items()
         if (mean, std) != (preprocess.mean, preprocess.std)
     }
-    found = information(module, preprocess, pictures)
-    if not all(map(math.isfinite, (found, *others.values()))):
+    found = spread(module, preprocess, pictures)
+    if not all(math.isfinite(one.information) for one in (found, *others.values())):
         return Finding("normalisation", "unknown", "the model answers with NaN or infinite numbers")
-    name, best = max(others.items(), key=lambda pair: pair[1])
-    words = f"{found:.2f} nats from {len(pictures)} images as it is; next best {best:.2f} with {name}"
+    name, best = max(others.items(), key=lambda pair: pair[1].information)
+    words = f"{found.information:.2f} nats from {len(pictures)} images as it is; next best "
+    words += f"{best.information:.2f} with {name}"
     most = math.log(min(len(pictures), module.config.classes))
-    if len(pictures) < FEW or max(best, found) < most / 4:
+    if len(pictures) < FEW or max(best, found).information < most / 4:
         return Finding("normalisation", "unknown", f"{words}: too few to decide (at most {most:.2f})")
-    if best > found * CLEARLY:
+    surest = min((found, *others.values()), key=lambda one: one.doubt)
+    if max(found, *others.values()) != surest:  # the most varied answers are guesses
+        return Finding(
+            "normalisation",
+            "unknown",
+            f"{words}: images of one kind cannot decide; give images of many kinds",
+        )
+    if best.information > found.information * CLEARLY:
         return Finding("normalisation", "wrong", f"{words}: probably the right normalisation")
-    if best > found:
+    if best.information > found.information:
         return Finding("normalisation", "unknown", f"{words}: too close to decide")
     return Finding("normalisation", "ok", words)

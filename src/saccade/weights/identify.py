@@ -13,6 +13,8 @@ from saccade.weights.formats.tensors import headers
 from saccade.wording import printable
 
 OURS, PREPROCESS, LABELS = "model.json", "preprocess.json", "labels.txt"
+LINEAGE = "lineage"
+"""The key of what weights were made from, in model.json and data.json; see `saccade.weights.lineage`."""
 FORMAT = 1
 THEIRS = ("config.json", "preprocessor_config.json")
 TOKENIZER_FILES = (
@@ -113,6 +115,10 @@ def locate(word: str | Path) -> Path:
     except (OSError, ValueError) as error:  # too long a name, a folder without permission, a NUL
         words = getattr(error, "strerror", None) or error
         raise ModelError(f"{printable(text)!r} cannot be a model ({words}); check the spelling") from error
+    from saccade.weights.pretrained import find_pretrained, suggest_pretrained
+
+    if (folder := find_pretrained(text)) is not None:
+        return folder
     prefixed = text.startswith(("hf:", "hf-hub:", "hf_hub:"))
     if not prefixed and (
         isinstance(word, Path)
@@ -120,8 +126,9 @@ def locate(word: str | Path) -> Path:
         or path.suffix in FILES
         or path.parent.is_dir()  # runs/dmo is a typo, not a name on the hub
     ):
+        near = suggest_pretrained(text) or _near(path)
         raise ModelError(
-            f"no model found at {printable(text)!r}{_near(path)}; expected a model folder, a .safetensors or "
+            f"no model found at {printable(text)!r}{near}; expected a model folder, a .safetensors or "
             f".npz file, or a hub id such as google/vit-base-patch16-224 (write hf:owner/name if you have a "
             f"folder called owner)"
         )

@@ -54,6 +54,8 @@ class Loaded:
     """Tensors of the file that the model does not need (a decoder, a mask token, an optimiser's state)."""
     task: str = ""
     """The task that model.json names; empty for other people's weights."""
+    origin: Identified | None = None
+    """The file or folder that it was read from; see `saccade.weights.lineage`."""
 
 
 def check_config(side: Mapping[str, Any], vit: ViTConfig) -> None:
@@ -275,5 +277,6 @@ def load(
             f"expected one label per class"
         )
     align(loaded.module)
+    loaded.origin = found
     loaded.module.eval()
     return loaded

@@ -1,6 +1,6 @@
 """Save a model as a folder in any layout."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from saccade.models.build import Known, Vision, config_of, to_json
 from saccade.models.looped import LoopConfig
 from saccade.models.resnet import ResNetConfig
 from saccade.weights.formats.tensors import SINGLE, write_safetensors
-from saccade.weights.identify import FORMAT, LABELS, OURS, PREPROCESS
+from saccade.weights.identify import FORMAT, LABELS, LINEAGE, OURS, PREPROCESS
 from saccade.weights.known_answer import is_finite, probe
 from saccade.weights.layouts import dynamicvit, google
 from saccade.weights.layouts.rules import Layout, Rule, save, some_sorted, state
@@ -101,18 +101,21 @@ def save_folder(
     labels: list[str],
     layout: str = "saccade",
     task: str = "",
+    lineage: Sequence[dict[str, str]] = (),
 ) -> None:
     """Write an image model as a folder.
 
     Args:
         layout: saccade, timm, hf, dynamicvit or google (one .npz).
-        task: Written to model.json, if the layout is saccade.
+        task, lineage: Written to model.json, if the layout is saccade.
     """
     check_word("layout", layout, ("saccade", *LAYOUTS))
     if layout != "saccade":
         _save_theirs(folder, LAYOUTS[layout], config_of(module), tensors_of(module), preprocess, labels)
         return
     described = {"format": FORMAT, **({"task": task} if task else {}), "model": to_json(config_of(module))}
+    if lineage:
+        described[LINEAGE] = list(lineage)
     if is_finite(answer := probe(module, preprocess)):  # JSON cannot hold other numbers
         described["probe"] = answer
     names = "".join(f"{label}\n" for label in name_labels(labels))

@@ -3,10 +3,10 @@
 With a teacher, its answers are learnt too (Hinton et al. 2015, https://arxiv.org/abs/1503.02531).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from saccade.tasks.classify.prune_loss import Loss, pruning
 from saccade.tasks.classify.recipe import ClassifyRecipe
 from saccade.vision.backbone import Teacher
 from saccade.vision.batches import flaw, note_seen, scoring, training
+from saccade.weights.identify import LINEAGE
 from saccade.weights.save import save_folder
 
 
@@ -123,7 +124,14 @@ class ClassifyJob(Job):
     module: Vision
     preprocess: Preprocess
     teacher: Teacher | None = None
+    lineage: Sequence[dict[str, str]] = ()
+    """Where the weights come from that it starts from; empty from scratch."""
+    own_head: bool = False
+    """Whether the model came with a head for these classes."""
     _loss: Loss | None = None
+
+    def __post_init__(self) -> None:
+        self.facts |= {LINEAGE: list(self.lineage)} if self.lineage else {}
 
     @property
     def steps(self) -> int:
@@ -153,6 +161,16 @@ class ClassifyJob(Job):
             self._loss = pruning(ClassificationLoss(module, teacher), bare(module), teacher)
         return self._loss.loss(batch)
 
+    def warm_start(self, module: nn.Module, folder: Path, log: Any, team: Team) -> bool:
+        """Fit the head to the frozen model's features, unless it has one for these classes already."""
+        if not self.recipe.probe_first or self.recipe.keep < 1 or team.sharded:
+            return False
+        if not self.own_head:
+            from saccade.tasks.classify.probe import fit_head
+
+            fit_head(self, cast(Vision, module), folder, log, team)
+        return True
+
     def score(self, module: nn.Module, team: Team) -> dict[str, float]:
         val = self.splits.val
         if val is None:
@@ -168,7 +186,12 @@ class ClassifyJob(Job):
 
     def save(self, folder: Path, module: nn.Module) -> None:
         save_folder(
-            folder, cast(Vision, module), self.preprocess, list(self.splits.train.classes), task="classify"
+            folder,
+            cast(Vision, module),
+            self.preprocess,
+            list(self.splits.train.classes),
+            task="classify",
+            lineage=self.lineage,
         )
 
     def name(self, number: int) -> str:

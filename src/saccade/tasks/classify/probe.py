@@ -1,7 +1,7 @@
 """Fit a linear probe: a logistic regression on a frozen model's features, as its head."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
@@ -9,21 +9,26 @@ import numpy as np
 
 from saccade.data.pictures import Pictures
 from saccade.errors import DataError, UsageError
+from saccade.models.build import Vision
+from saccade.models.modules import evaluating
+from saccade.processes import Team, current
 from saccade.recipe import override
 from saccade.tasks.classify.evaluate import evaluate_answers
 from saccade.tasks.classify.job import ClassifyJob, samples
 from saccade.tasks.classify.recipe import ClassifyRecipe
 from saccade.tasks.classify.task import Classify
-from saccade.train.log import Log
+from saccade.train.log import Log, StoppableLog
 from saccade.train.selection import Selection
 from saccade.train.start import new_run_folder, write_results
 from saccade.values import one_of, validate, within
-from saccade.vision.backbone import is_name, prepare_frozen
+from saccade.vision.backbone import is_name, prepare_frozen, usual_weights
 from saccade.vision.batches import check_unreadable
-from saccade.vision.features import FOLDER, Extract, Features, answer_by_head, set_head
+from saccade.vision.features import FOLDER, Extract, Features, Teller, answer_by_head, set_head
 from saccade.vision.logistic import Line, parts, path, trials
 
 STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+COARSE = (1e-3, 1e-2, 0.1, 1.0)
+"""Enough where the head is only the start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,26 +104,39 @@ def probe(
 def start_probe(selection: Selection, model: str, changes: Sequence[str] = ()) -> ProbeJob:
     """Read and check everything before anything is written."""
     probe = override(Probe(model=model), changes)
+    if not probe.model:
+        probe = replace(probe, model=_usual_weights())
     check_weights(probe.model)
     recipe = ClassifyRecipe(model=probe.model, val=probe.val, seed=probe.seed)
     splits = selection.open(Classify(), recipe)
     classes = list(splits.train.classes)
-    module, preprocess = prepare_frozen(probe.model, probe.image, len(classes))
+    start = prepare_frozen(probe.model, probe.image, len(classes))
     return ProbeJob(
         recipe=recipe,
         splits=splits,
-        module=module,
-        preprocess=preprocess,
+        module=start.module,
+        preprocess=start.preprocess,
+        summary=start.summary,
         facts={"classes": classes},
+        lineage=start.lineage,
         probe=probe,
     )
+
+
+def _usual_weights() -> str:
+    """Return the pretrained weights to probe if none are named; without them there is nothing to probe."""
+    name, missing = usual_weights(current())
+    if missing:
+        raise UsageError(
+            f"--probe was given without --model, and the weights {name} cannot be had ({missing}); run "
+            f"`saccade pull {name}` on a machine with a network, or give --model FILE"
+        )
+    return name
 
 
 def check_weights(model: str) -> None:
     """Refuse a model without weights."""
     expected = "expected weights, as a model folder, a .safetensors or .npz file, or a hub id"
-    if not model:
-        raise UsageError(f"--probe was given without --model; {expected}")
     if is_name(model):
         raise UsageError(
             f"--probe was given {model}, a name without weights, whose features are random; {expected}"
@@ -130,7 +148,7 @@ def _greet(log: Log, job: ProbeJob) -> None:
     for words in (
         job.splits.summary,
         f"{len(job.splits.train):,} images to train on, {len(job.held_out):,} to validate on",
-        f"{job.probe.model} at {size} pixels, frozen, with a linear head for {classes} classes",
+        f"{job.summary} at {size} pixels, frozen, with a linear head for {classes} classes",
         *(f"note: {words}" for words in job.splits.warnings),
     ):
         log.say(words)
@@ -152,7 +170,24 @@ def fit(job: ProbeJob, folder: Path, log: Log) -> Features:
     return val
 
 
-def solve(settings: Probe, images: Pictures, read: Features, log: Log) -> Line:
+def fit_head(job: ClassifyJob, module: Vision, folder: Path, log: StoppableLog, team: Team) -> None:
+    """Fit the head that fine-tuning starts from; of several processes the leading one computes it."""
+    line: Line | None = None
+    if team.leads:
+        recipe, images = job.recipe, job.splits.train
+        settings = Probe(strengths=COARSE, folds=3, seed=recipe.seed, bad=recipe.bad, workers=recipe.workers)
+        inside = (folder.parent / "recipe.json").is_file()  # a fold of a cross-validation
+        place = (folder.parent.parent if inside else folder.parent) / FOLDER
+        log.expect(ceil(len(images) / settings.batch))
+        with evaluating(module):
+            read, _ = Extract(module, job.preprocess, place, settings.batch, settings.workers, log)(images)
+        line = solve(settings, images, read, log)
+    line = team.broadcast(line)
+    assert line is not None
+    set_head(module.head, line)
+
+
+def solve(settings: Probe, images: Pictures, read: Features, log: Teller) -> Line:
     """Fit the head; the penalty is chosen by cross-validation on the training images."""
     strengths = sorted(set(settings.strengths))
     _check_read(settings, images, read, log)
@@ -180,7 +215,7 @@ def solve(settings: Probe, images: Pictures, read: Features, log: Log) -> Line:
     return line
 
 
-def _check_read(settings: Probe, images: Pictures, read: Features, log: Log) -> None:
+def _check_read(settings: Probe, images: Pictures, read: Features, log: Teller) -> None:
     """Name the images that could not be read, and refuse too many of them."""
     lost = np.setdiff1d(np.arange(len(images)), read.places)
     for i in lost[:10].tolist():
@@ -191,7 +226,7 @@ def _check_read(settings: Probe, images: Pictures, read: Features, log: Log) -> 
         raise DataError("only one class has images that can be read; expected two or more classes")
 
 
-def _note(log: Log, words: str) -> None:
+def _note(log: Teller, words: str) -> None:
     log.say(words)
     log.event("note", 0, text=words)
 

@@ -10,7 +10,7 @@ from saccade.errors import DataError, ModelError
 from saccade.report.html import Draw, Html, joined
 from saccade.report.run_page import Section
 from saccade.report.run_record import Record
-from saccade.task import Evaluation, Job, Metric, Task
+from saccade.task import SCRATCH, Evaluation, Job, Metric, Task
 from saccade.vision.model import Classifier, load_vision, probabilities_of, wrap_vision
 from saccade.wording import count, some
 
@@ -61,13 +61,16 @@ class Classify(Task):
     def plan(self, splits: "Splits[Pictures]", model: str) -> "tuple[ClassifyRecipe, str]":
         from dataclasses import replace
 
+        from saccade.processes import current
         from saccade.tasks.classify.recipe import default_recipe
-        from saccade.vision.backbone import is_name, small_name, typical_side
+        from saccade.vision.backbone import is_name, small_name, typical_side, usual_start
 
-        side = typical_side(splits.train)
-        model = model or small_name(side)
-        recipe, why = default_recipe(len(splits.train), not is_name(model), side)
-        return replace(recipe, model=model), why
+        side, team, missing = typical_side(splits.train), current(), ""
+        if not model:
+            model, missing = usual_start(side, team)
+        model = small_name(side) if model == SCRATCH else model
+        recipe, why = default_recipe(len(splits.train), not is_name(model), side, team.accelerated)
+        return replace(recipe, model=model), f"{why}{missing}"
 
     def start(self, recipe: "Recipe", splits: "Splits[Pictures]", resume: Path | None = None) -> Job:
         from saccade.tasks.classify.job import ClassifyJob
@@ -78,7 +81,11 @@ class Classify(Task):
         assert isinstance(recipe, self.recipe)
         splits = splits if recipe.keep == 1 else as_known(splits, recipe.model)
         labels = list(splits.train.classes)
-        module, preprocess, summary = prepare(recipe, labels)
+        module, preprocess, summary, lineage, own_head = prepare(recipe, labels)
+        if resume is not None and lineage:
+            from saccade.weights.lineage import recorded
+
+            lineage = recorded(resume)  # what it started from may have moved since
         if recipe.keep < 1:
             module = prune(prunable(module), recipe.keep, recipe.places or None)
             blocks = ", ".join(str(place + 1) for place in module.plan.places)
@@ -93,6 +100,8 @@ class Classify(Task):
             teacher=prepare_teacher(recipe.teacher, labels, preprocess),
             summary=summary,
             facts={"classes": labels},
+            lineage=lineage,
+            own_head=own_head,
         )
 
     def load(
