@@ -1,6 +1,8 @@
 """Build the model that training starts from: new, pretrained with a head for these classes, or frozen."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -12,15 +14,16 @@ from saccade.data.image.decode import header
 from saccade.data.image.preprocess import Preprocess
 from saccade.data.pictures import Pictures
 from saccade.data.splits import Splits
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError, ModelError, UsageError
 from saccade.models import names
-from saccade.models.build import Known, Vision, build, config_of
+from saccade.models.build import Known, Vision, build, config_of, from_json, to_json
 from saccade.models.looped import vit_of, with_vit
 from saccade.models.modules import depth_of
 from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViT
 from saccade.nn.block import BlockStyle
 from saccade.nn.patch import Image
+from saccade.task import read_start
 from saccade.vision.recipe import VisionRecipe
 from saccade.weights.identify import identify, locate
 from saccade.weights.load import load
@@ -83,6 +86,24 @@ def prepare(recipe: VisionRecipe, labels: list[str]) -> tuple[Vision, Preprocess
     return fresh, loaded.preprocess, f"{recipe.model} with {summary}"
 
 
+def describe_start(module: Vision, preprocess: Preprocess) -> str:
+    """Return the text of start.json, from which `rebuild` makes the same module."""
+    return json.dumps({"model": to_json(config_of(module)), "preprocess": preprocess.to_json()}, indent=1)
+
+
+def rebuild(run: Path | None) -> tuple[Vision, Preprocess, str] | None:
+    """Return the untrained module of a run that a checkpoint fills; None if the start weights are needed."""
+    found = read_start(run)
+    if found is None:
+        return None
+    from saccade.tokens.kinds import KINDS
+
+    try:
+        return build(from_json(found["model"], KINDS)), Preprocess.from_json(found["preprocess"]), ""
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"start.json of {run} cannot be used ({error}); start a new run") from error
+
+
 def prepare_frozen(model: str, side: int, classes: int) -> tuple[Vision, Preprocess]:
     """Return a model with a head of zeros for these classes; the rest, pre-logits too, is unchanged.
 
@@ -117,6 +138,11 @@ def prepare_teacher(teacher: str, labels: list[str], preprocess: Preprocess) -> 
     """Load the larger model to distil from; it must have the same classes, in any order."""
     if not teacher:
         return None
+    if Path(teacher).is_absolute() and not Path(teacher).exists():
+        raise ModelError(
+            f"the teacher {teacher} is no longer there; training needs its answers at every step; "
+            "move it back, or give its new path as `teacher` in the run's recipe.json"
+        )
     loaded = load(locate(teacher))
     if sorted(loaded.labels) != sorted(labels):
         raise UsageError(
