@@ -33,7 +33,7 @@ VERBS = {
         ("embed", "embed"),
         ("export", "export"),
         ("text", "translate complete fill"),
-        ("models", "models convert pull doctor"),
+        ("models", "runs models convert pull doctor"),
     )
     for verb in verbs.split()
 }
