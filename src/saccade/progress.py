@@ -112,10 +112,12 @@ class Progress:
         self.quiet = quiet
         self.after: Callable[[], float] = lambda: 0.0
         """Returns the seconds that follow the steps, such as those of a validation."""
+        self.ends: Callable[[], float] | None = None
+        """Returns the seconds until all is done, where a clock decides and not the steps."""
         self._screen = None if quiet or not sys.stderr.isatty() else _screen()
         self._shown, self._printed = 0.0, time.monotonic()
         _open.append(self)
-        self.show()
+        self.show(refresh=True)
 
     @property
     def main(self) -> _Part:
@@ -148,19 +150,22 @@ class Progress:
         finally:
             self.parts.remove(made)
             self.parts[-1].pace.restart()
-            self.show()
+            self.show(refresh=True)
 
     @property
     def left(self) -> float:
         """Seconds until all is done; NaN before it can be known."""
-        return sum(part.left for part in self.parts) + self.after()
+        if self.ends is not None:
+            return max(0.0, self.ends())
+        counted = [part for part in self.parts if part.total is not None or part is self.parts[-1]]
+        return sum(part.left for part in counted) + self.after()
 
     def line(self) -> str:
         """Return what a line shows where there is no terminal."""
         return "  ".join(filter(None, [self.parts[-1].words(), time_left(self.left)]))
 
     def show(self, refresh: bool = False) -> None:
-        """Update the bar; without a terminal, print a line every 30 seconds."""
+        """Update the bar, at once with `refresh`; without a terminal, print a line every 30 seconds."""
         self._shown = time.monotonic()
         if self._screen is not None:
             part = self.parts[-1]
@@ -178,7 +183,7 @@ class Progress:
                     status=text[: max(room - 4, 10)],
                     refresh=refresh,
                 )
-        elif not self.quiet and self._shown - self._printed > EVERY:
+        elif not (self.quiet or refresh) and self._shown - self._printed > EVERY:
             self._printed = self._shown
             self.say(self.line())
 

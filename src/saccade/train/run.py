@@ -21,13 +21,12 @@ from saccade.models.build import Vision, build_like
 from saccade.processes import Team, check_batch, keep_freed_memory, whole
 from saccade.progress import estimate
 from saccade.signals import listening
-from saccade.task import Batch, Evaluation, Job, Task
+from saccade.task import Batch, Job, Task
 from saccade.train import checkpoint
 from saccade.train.log import Log, Trackers, UnreadableExamples
 from saccade.train.loop import Plan, TimeBudget, TrainState, fit
 from saccade.train.optim import Ema, adamw
 from saccade.train.selection import Selection
-from saccade.train.summary import diverged
 from saccade.weights.layouts.rules import state as tensors_of
 from saccade.wording import duration, plan_line
 
@@ -115,7 +114,7 @@ class Run:
         self.last: float | None = None
         """Mean training loss of the last epoch."""
         self.diverged, self.doubts = "", list[str]()
-        """Warnings on the trained model; see `doubt`."""
+        """Warnings on the trained model, from its evaluation."""
         self.label = "step"
         """What the bar counts; other words where several runs share a terminal."""
         self.watched, self._timed = not quiet, quiet or brief
@@ -197,6 +196,11 @@ class Run:
         """Return the seconds that follow the steps: validations, that of the report too, and the report."""
         left = -(-max(0, self.state.steps - self.state.step) // self.every)
         return self.time_budget.scoring * (left + (self.job.splits.val is not None)) + REPORT
+
+    def _left(self) -> float:
+        """Return the seconds until the end of a time budget and its report."""
+        budget = self.time_budget
+        return budget.seconds - budget.spent - (time.monotonic() - self._clock) + REPORT
 
     def _tell_time(self) -> None:
         """Say once, when steps have been measured, how long the training takes on this machine."""
@@ -368,7 +372,8 @@ class Run:
                 self.log.trackers = Trackers(
                     track if leads else "", self.folder, self.state.step, self.log.say
                 )
-                self.log.open(self.label, self.state.steps).after = self._after
+                bar = self.log.open(self.label, self.state.steps)
+                bar.after, bar.ends = self._after, self._left if self.time_budget.seconds else None
                 self._expect_scoring()
                 fit(self.learner, self.batches(), self.plan, self.state, self, self.team)
                 if self.stopped and self._kept != self.state.step:  # the signal came just after the step
@@ -381,15 +386,6 @@ class Run:
                 f"Interrupted at step {self.state.step}/{self.state.steps}. "
                 f"Resume with: saccade train --resume {quote(str(self.folder))}"
             )
-
-    def doubt(self, found: Evaluation | None) -> None:
-        """Note in the log whether the training diverged, or the model has not learnt."""
-        loss = None if found is None else found.metrics.get("loss")
-        self.diverged = diverged(self.first, self.last, loss, self.job.recipe)
-        words = (self.diverged, "" if found is None else self.task.doubt(found))
-        self.doubts = [each for each in words if each]
-        for each in self.doubts:
-            self.log.event("note", self.state.step, text=each)
 
     def _stop(self) -> None:
         if self.stopped:

@@ -30,7 +30,7 @@ from saccade.train.checkpoint import latest
 from saccade.train.log import check_trackers
 from saccade.train.run import Run
 from saccade.train.selection import PREDICTIONS, Selection, check_same, write_rows
-from saccade.train.summary import closing, plan
+from saccade.train.summary import closing, diverged, plan
 
 WEIGHTS = ("model", "teacher")
 """The fields of a recipe that may be paths of weights."""
@@ -302,13 +302,22 @@ def evaluate_run(run: Run) -> tuple[Evaluation | None, Path]:
         if job.splits.val is not None:
             split = "val" if run.chooses else "held-out"
             found = task.evaluate(task.load(folder), job.splits.val, split)
-        run.doubt(found)
+        _doubt(run, found)
         page = write_results(folder, task, job, found)
     run.log.close()
     if found is not None and run.selection.fold is not None:  # last: where they are, the fold is done
         number = run.selection.fold.number
         write_rows(folder / PREDICTIONS, [{**row, "fold": number} for row in found.rows])
     return found, page
+
+
+def _doubt(run: Run, found: Evaluation | None) -> None:
+    """Note in the run and its log whether the training diverged, or the model has not learnt."""
+    loss = None if found is None else found.metrics.get("loss")
+    run.diverged = diverged(run.first, run.last, loss, run.job.recipe)
+    run.doubts = [words for words in (run.diverged, "" if found is None else run.task.doubt(found)) if words]
+    for words in run.doubts:
+        run.log.event("note", run.state.step, text=words)
 
 
 def finish(run: Run) -> Path:
