@@ -54,7 +54,7 @@ def test_the_plan_comes_before_training_and_the_summary_with_commands_that_work_
     assert "24 images of 2 classes" in lines[0][1]
     assert "19 images to train on, 5 to validate on" in lines[0][1]
     assert "small with a new head for 2 classes" in lines[1][1]
-    assert "million parameters" in lines[1][1]
+    assert " parameters" in lines[1][1]
     start = titles.index("result")
     assert titles[start:][:5] == ["result", "warning", "time", "folder", "next"]
     assert "95% CI" in lines[start][1]

@@ -399,6 +399,11 @@ def test_the_command_line_makes_folds_and_goes_on_with_them(place):
     assert (done.code, done.out.strip()) == (0, str(place / "typed")), done.err
     again = run_command("train", "--resume", place / "typed")
     assert (again.code, again.out.strip()) == (0, str(place / "typed")), again.err
+    assert f"{place / 'typed'} is already finished: accuracy" in again.err
+    assert "out-of-fold images" in again.err
+    (place / "typed" / "report.html").unlink()
+    again = run_command("train", "--resume", place / "typed")
+    assert (again.code, again.out.strip()) == (0, str(place / "typed")), again.err
     assert "fold 2 of 2: accuracy" in again.err
 
 

