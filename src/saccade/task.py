@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from saccade.engine.stream import BATCH, StreamModel, stream
 from saccade.errors import UsageError
+from saccade.files.strict_json import read_json
 from saccade.wording import Metric as Metric
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 SCRATCH = "scratch"
 """Given as the model: start from scratch, whatever weights are at hand."""
+START = "start.json"
+"""The shape of the model that a run starts from: its checkpoints have the weights."""
 Batch: TypeAlias = "dict[str, Tensor]"
 """Tensors by name, batch first; `index` numbers the examples, `failed` those that could not be read."""
 
@@ -170,13 +173,23 @@ class Task(ABC):
         return value if self.metrics[self.headline].better == "higher" else 1 / (1 + value)
 
     def score_line(self, scores: dict[str, float]) -> str:
-        """Return the scores of an epoch in a few words."""
-        metric = self.metrics[self.headline]
-        return f"{metric.title.lower()} {metric.words(scores[self.headline])}"
+        """Return the validation scores of an epoch in a few words."""
+        shown = ((metric, scores[name]) for name, metric in self.metrics.items() if name in scores)
+        return "  ".join(f"val {metric.word} {metric.words(value)}" for metric, value in shown)
 
     def summary(self, found: Evaluation) -> str:
         """Return the result of a run in one line."""
-        return f"{self.score_line(found.metrics)} on {found.count:,} validation {self.noun}"
+        metric = self.metrics[self.headline]
+        words = f"{metric.word} {metric.words(found.metrics[self.headline])}"
+        return f"{words} on {found.count:,} validation {self.noun}"
+
+    def doubt(self, found: Evaluation) -> str:
+        """Return a warning on a model that has not learnt; empty if it has, or if nobody can tell."""
+        return ""
+
+    def next_commands(self, folder: Path, run: str, example: str) -> list[str]:
+        """Return commands to go on with; `run` is the folder as typed, `example` an example of the data."""
+        return [f"saccade evaluate {run}"]
 
     def score_rows(self, found: Evaluation) -> list[tuple[str, str]]:
         """Return the rows that `saccade evaluate` prints: a title and a value."""
@@ -233,9 +246,24 @@ class Task(ABC):
             return []
         return [("Predict new images:", f"saccade predict {quote(str(record.folder))} photo.jpg")]
 
+    def evaluation_sections(self, record: "Record", draw: "Draw") -> "Iterator[Section]":
+        """Yield the sections of the page of `saccade evaluate`: those that need no training."""
+        return self.sections(record, draw)
+
+    def class_rows(self, found: Evaluation, labels: Sequence[str]) -> list[list[str]]:
+        """Return the results by class, the worst first, with a row of titles; empty without classes."""
+        return []
+
 
 def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def read_start(run: Path | None) -> dict[str, Any] | None:
+    """Return what start.json of a run holds; None if the run has no checkpoint that has the weights."""
+    if run is None or not (run / START).is_file() or not any((run / "checkpoints").glob("step-*")):
+        return None
+    return read_json(run / START)
 
 
 def ignore_unreadable(split: str, numbers: Iterable[int]) -> None:
@@ -306,6 +334,10 @@ class Job(ABC):
     def examples(self) -> list[dict[str, str]]:
         """Return training examples as the model sees them, for the report."""
         return []
+
+    def example(self) -> str:
+        """Return the file of an example that was held out, or a word for one."""
+        return "FILE"
 
     def finish(self, folder: Path) -> None:  # noqa: B027 - most jobs have nothing to add
         """Write further measurements of the trained model into its run folder."""

@@ -66,6 +66,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600:,} h {whole % 3600 // 60} min"
 
 
+def plan_line(title: str, words: str) -> str:
+    """Return a line of a plan or a summary: its title, and what follows in line with the others."""
+    return f"{title:<8} {words}".rstrip()
+
+
 def moment(time: float) -> str:
     """Return a Unix time as a date in UTC, which is the same for every reader."""
     try:
@@ -92,6 +97,11 @@ class Metric(NamedTuple):
     """percent or number."""
     better: str = "higher"
     """higher or lower."""
+
+    @property
+    def word(self) -> str:
+        """The title inside a sentence."""
+        return self.title if self.title.isupper() else self.title.lower()
 
     def words(self, value: float) -> str:
         """Return the value as a report shows it."""

@@ -16,9 +16,8 @@ from trees import tree
 
 from saccade.api.export import default_folder
 from saccade.data.image.preprocess import Preprocess
+from saccade.data.readers.open import open_images
 from saccade.errors import DataError
-from saccade.tasks import find_task
-from saccade.weights.identify import Identified
 from saccade.weights.known_answer import picture
 from saccade.weights.save import save_folder
 
@@ -137,21 +136,15 @@ def test_int8_is_checked_on_pictures_that_it_was_not_calibrated_on(tmp_path):
 
     tree(tmp_path / "one", {"cat": 20, "dog": 20})
     for most, calibrated, checked in ((128, 30, 10), (8, 8, 8)):
-        learnt, held = choose_images(
-            find_task(), Identified(Path(), {}), str(tmp_path / "one"), "auto", most, True
-        )
+        learnt, held = choose_images(open_images(tmp_path / "one"), most, True)
         assert (len(learnt), len(held)) == (calibrated, checked)
         assert not names(learnt) & names(held)
         assert set(learnt.labels) == set(held.labels) == {0, 1}
     tree(tmp_path / "three", {"train/cat": 5, "train/dog": 5, "val/cat": 3, "val/dog": 3, "test/cat": 2})
-    learnt, held = choose_images(
-        find_task(), Identified(Path(), {}), str(tmp_path / "three"), "auto", 128, True
-    )
+    learnt, held = choose_images(open_images(tmp_path / "three", least=1), 128, True)
     assert (len(learnt), len(held)) == (10, 2)
     tree(tmp_path / "few", {"cat": 3, "dog": 3})
-    learnt, held = choose_images(
-        find_task(), Identified(Path(), {}), str(tmp_path / "few"), "auto", 128, True
-    )
+    learnt, held = choose_images(open_images(tmp_path / "few"), 128, True)
     assert learnt is held
     assert len(held) == 6
 
@@ -162,7 +155,7 @@ def test_a_picture_that_cannot_be_read_is_left_out(tmp_path, capsys):
     tree(tmp_path / "data", {"cat": 3, "dog": 3})
     (bad,) = (tmp_path / "data" / "cat").glob("*1*")
     bad.write_bytes(bad.read_bytes()[:100])
-    _, held = choose_images(find_task(), Identified(Path(), {}), str(tmp_path / "data"), "auto", 128, False)
+    _, held = choose_images(open_images(tmp_path / "data"), 128, False)
     assert len(held) == 5
     samples = make_samples(held, ["dog", "cat"])
     assert samples.labels == [1, 1, 0, 0, 0]
@@ -173,7 +166,7 @@ def test_a_picture_that_cannot_be_read_is_left_out(tmp_path, capsys):
     for path in (tmp_path / "data").rglob("*.*"):
         path.write_bytes(b"\x89PNG nothing")
     with pytest.raises(DataError, match="none of the 6 images can be read; expected one or more"):
-        choose_images(find_task(), Identified(Path(), {}), str(tmp_path / "data"), "auto", 128, True)
+        choose_images(open_images(tmp_path / "data"), 128, True)
 
 
 def test_a_graph_without_a_place_lies_beside_its_model_or_here(tmp_path, monkeypatch):

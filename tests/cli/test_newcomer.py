@@ -53,8 +53,8 @@ def test_one_command_makes_a_model_and_a_report(photos):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    run = photos.parent / "runs" / "photos"
-    assert done.stdout.strip() == "runs/photos"
+    (run,) = (photos.parent / "runs").glob("photos-conv_vit_mini*")
+    assert done.stdout.strip() == f"runs/{run.name}"
     assert state(photos) == before
     page = Parser()
     page.feed((run / "report.html").read_text(encoding="utf-8"))

@@ -1,10 +1,12 @@
 """`saccade train` and `saccade evaluate` as a newcomer types them."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from terminal import run
-from trees import tree
+from trees import state, tree
 
 from saccade.api.models import Model
 from saccade.data.image.preprocess import Preprocess
@@ -31,16 +33,99 @@ def test_one_command_leads_from_a_folder_to_a_model_and_its_report(place, monkey
     monkeypatch.chdir(place)
     done = run("train", "pictures", "--model", "small", *QUICK)
     assert done.code == 0, done.err
-    assert done.out.strip() == "runs/pictures"
-    assert (place / "runs/pictures/report.html").is_file()
+    assert done.out.strip() == "runs/pictures-small"
+    assert (place / "runs/pictures-small/report.html").is_file()
     assert "with a new head for 2 classes" in done.err
     assert "validation images" in done.err
-    scored = run("evaluate", "runs/pictures", "pictures")
+    scored = run("evaluate", "runs/pictures-small", "pictures")
     assert (scored.code, scored.out.split()[0]) == (0, "accuracy")
-    exact = json.loads(run("evaluate", "runs/pictures", "pictures", "--json").out)
-    assert exact["scores"]["count"] == 24
+    exact = json.loads(run("evaluate", "runs/pictures-small", "pictures", "--json").out)
+    assert (exact["split"], exact["scores"]["count"]) == ("val", 5)  # not the images that it was trained on
     again = run("train", "pictures", "--model", "small", *QUICK)
-    assert again.out.strip() == "runs/pictures-2"
+    assert again.out.strip() == "runs/pictures-small-2"
+
+
+def test_the_plan_comes_before_training_and_the_summary_with_commands_that_work_after(place, monkeypatch):
+    monkeypatch.chdir(place)
+    done = run("train", "pictures", "--model", "small", "--out", "said", *QUICK)
+    lines = [line.split(maxsplit=1) for line in done.err.splitlines()]
+    titles = [line[0] for line in lines]
+    assert titles[:3] == ["data", "model", "recipe"]
+    assert "24 images of 2 classes" in lines[0][1]
+    assert "19 images to train on, 5 to validate on" in lines[0][1]
+    assert "small with a new head for 2 classes" in lines[1][1]
+    assert " parameters" in lines[1][1]
+    start = titles.index("result")
+    assert titles[start:][:5] == ["result", "warning", "time", "folder", "next"]
+    assert "95% CI" in lines[start][1]
+    assert "no clear" in lines[start + 1][1] or "not clearly above" in lines[start + 1][1]
+    assert lines[start + 3][1] == "said, report: said/report.html"
+    commands = [lines[start + 4][1], *(" ".join(line) for line in lines[start + 5 :])]
+    assert [command.split()[1] for command in commands] == ["predict", "explain", "export"]
+    for command in commands[:2]:
+        assert run(*command.split()[1:]).code == 0, command
+    words = [sys.executable, "-m", "saccade", *commands[2].split()[1:]]  # without the shape checker
+    assert subprocess.run(words, check=False).returncode == 0
+
+
+def test_minutes_are_part_of_the_plan(place, monkeypatch):
+    monkeypatch.chdir(place)
+    words = [*QUICK[:1], "budget.batch=8", *QUICK[4:]]
+    done = run("train", "pictures", "--model", "small", "--out", "timed", "--minutes", "0.02", *words)
+    assert "time     0.02 minutes as asked, then the report" in done.err
+
+
+def test_a_folder_that_is_not_empty_is_refused_before_anything_is_read(place, monkeypatch):
+    monkeypatch.chdir(place)
+    (place / "full").mkdir()
+    (place / "full" / "notes.txt").write_text("mine")
+    (place / "empty").mkdir()
+    for more in ([], ["--probe"], ["--folds", "2"]):
+        done = run("train", "pictures", "--model", "small", "--out", "full", *more)
+        assert (done.code, done.out) == (2, "")
+        assert "error: full exists and is not empty; nothing was written; give another name" in done.err
+    assert [path.name for path in (place / "full").iterdir()] == ["notes.txt"]
+    assert run("train", "pictures", "--model", "small", "--out", "empty", *QUICK).out.strip() == "empty"
+    done = run("train", "pictures", "--model", "small", "--out", "empty", *QUICK)
+    assert done.code == 2
+    assert "empty holds a run already; nothing was written; give another name, or resume it" in done.err
+    assert "saccade train --resume empty" in done.err
+
+
+def test_a_finished_run_says_so_and_changes_nothing_from_any_folder(place, monkeypatch):
+    monkeypatch.chdir(place)
+    folder = run("train", "pictures", "--model", "small", "--out", "over", *QUICK).out.strip()
+    before = state(place / folder)
+    monkeypatch.chdir(place / "pictures")
+    done = run("train", "--resume", f"../{folder}")
+    assert (done.code, done.out.strip()) == (0, f"../{folder}")
+    assert f"../{folder} is already finished: accuracy" in done.err
+    assert f"start a new run from it: saccade train DATA --model ../{folder}" in done.err
+    assert state(place / folder) == before
+
+
+def test_a_learning_rate_that_is_far_too_high_is_not_a_success(place, monkeypatch):
+    monkeypatch.chdir(place)
+    words = [
+        "train",
+        "pictures",
+        "--model",
+        "vit_xs4_12",
+        "--set",
+        "optim.lr=10",
+        "--set",
+        "budget.epochs=6",
+    ]
+    done = run(
+        *words, "--out", "hot", "--set", "budget.batch=8", "--set", "workers=0", "--set", "optim.ema=0"
+    )
+    assert done.code == 1
+    assert done.out == ""
+    assert "warning  the training diverged: its loss was 0." in done.err
+    assert "The learning rate of 10 is too high" in done.err
+    assert "such as --set optim.lr=0.001" in done.err
+    assert done.err.splitlines()[-1].endswith("the model and its report are in hot")
+    assert "the training diverged" in (place / "hot" / "report.html").read_text()
 
 
 def test_the_splits_of_the_data_are_used_and_named(place, monkeypatch):

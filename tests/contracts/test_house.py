@@ -20,7 +20,6 @@ PLUGS = ("nn", "cli", "tasks")
 """Rooms of one brick, one command or one task a file."""
 ALONE = {
     "__main__.py": "`python -m saccade`",
-    "tokens/kinds.py": "the table of the kinds of models that model.json names",
 }
 """Short files with fewer importers, and why."""
 PATH = ("models/vit.py", "nn/block.py", "nn/attention.py", "nn/position.py")
@@ -141,5 +140,5 @@ def test_training_on_images_loads_few_modules_and_none_for_text(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, *words, *more], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     loaded = [name for name in done.stdout.splitlines() if name.startswith("saccade")]
-    assert len(loaded) <= 170  # with those that explain the worst mistakes
+    assert len(loaded) <= 175  # with those that explain the worst mistakes
     assert not [name for name in loaded if "text" in name.split(".")]

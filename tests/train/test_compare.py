@@ -135,7 +135,7 @@ def test_a_training_that_was_stopped_is_gone_on_with_and_finished_ones_are_left_
         str(place / "pictures"), MODELS.split(","), (0.5,), changes=QUICK, out=place / "stopped"
     )
     monkeypatch.setattr(Run, "step", step)
-    with pytest.raises(StoppedError, match=f"resume with: saccade compare --resume {folder}"):
+    with pytest.raises(StoppedError, match=f"Resume with: saccade compare --resume {folder}"):
         compare.go(folder, print)
     assert len(steps) == 8
     assert len(plan.recorded(folder)[1]) == 1
@@ -305,3 +305,24 @@ def test_a_dishonest_difference_is_called_chance():
     assert "may be chance" in conclusion([row("a", 60), row("b", 66)])
     assert "b reaches an accuracy of 90.0%, a 60.0%" in conclusion([row("a", 60), row("b", 90)])
     assert "do not overlap" in conclusion([row("a", 60), row("b", 90)])
+
+
+def test_no_winner_is_declared_over_a_model_that_never_started_to_learn():
+    from saccade.compare.page import conclusion, doubts
+
+    def row(model, correct, epochs):
+        low, high = wilson(correct, 736)
+        return plan.Row(
+            model=model, fraction=1.0, pictures=2934, held_out=736, correct=correct, accuracy=correct / 736,
+            low=low, high=high, epochs=epochs, seconds=1.0, largest=180 / 736,
+        )  # fmt: skip
+
+    good, idle = row("conv_vit", 357, 4.0), row("resnet18", 180, 0.22)
+    words = conclusion([good, idle])
+    assert "no ranking is possible: conv_vit 48.5%, resnet18 24.5%" in words
+    assert "resnet18 may not have started to learn after 0.22 epochs on 2,934 images" in words
+    assert "not clearly above that of always answering the largest class (24.5%)" in words
+    assert "reaches an accuracy" not in words
+    assert "do not overlap" not in words
+    assert doubts([good]) == []
+    assert "no ranking is possible" in conclusion([idle])

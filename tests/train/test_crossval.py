@@ -241,8 +241,8 @@ def test_stopped_in_one_fold_and_killed_in_another_it_goes_on_to_the_same_bytes(
     child.send_signal(signal.SIGINT)
     _, told = child.communicate(timeout=120)
     assert child.returncode == 130, told
-    assert "stopped in fold 2 of 3, at step " in told
-    assert told.strip().endswith(f"; resume with: saccade train --resume {root}")
+    assert "Interrupted in fold 2 of 3, at step " in told
+    assert told.strip().endswith(f". Resume with: saccade train --resume {root}")
     child = launched("--resume", root)
     wait_until(child, lambda: steps(root / "fold-3"), "a step of fold 3")
     child.kill()
@@ -267,7 +267,7 @@ def test_stopped_in_the_run_of_all_pictures_it_goes_on_to_the_same_bytes(place, 
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "step", step)
-        with pytest.raises(StoppedError, match=rf"stopped in all images, at step 4 .* --resume {root}$"):
+        with pytest.raises(StoppedError, match=rf"Interrupted in all images, at step 4/.* --resume {root}$"):
             begin(place, "late", 2, "pictures", "budget.epochs=1")
     resume_folds(root, quiet=True)
     assert proof(root) == proof(short)
@@ -282,7 +282,7 @@ def test_a_signal_between_two_folds_stops_before_the_next_one(place, short, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(start, "evaluate_run", conclude)
-        with pytest.raises(StoppedError, match="stopped in fold 2 of 2, at step 0 of"):
+        with pytest.raises(StoppedError, match="Interrupted in fold 2 of 2, at step 0/"):
             begin(place, "between", 2, "pictures", "budget.epochs=1")
     assert (root / "fold-1/predictions.csv").is_file()
     resume_folds(root, quiet=True)
@@ -397,6 +397,11 @@ def test_the_command_line_makes_folds_and_goes_on_with_them(place):
     words = ["--model", place / "small", "--out", place / "typed", "--folds", 2, *quick]
     done = run_command("train", place / "pictures", *words)
     assert (done.code, done.out.strip()) == (0, str(place / "typed")), done.err
+    again = run_command("train", "--resume", place / "typed")
+    assert (again.code, again.out.strip()) == (0, str(place / "typed")), again.err
+    assert f"{place / 'typed'} is already finished: accuracy" in again.err
+    assert "out-of-fold images" in again.err
+    (place / "typed" / "report.html").unlink()
     again = run_command("train", "--resume", place / "typed")
     assert (again.code, again.out.strip()) == (0, str(place / "typed")), again.err
     assert "fold 2 of 2: accuracy" in again.err

@@ -309,16 +309,16 @@ def test_the_command_prints_the_folder_and_the_next_one_finds_the_features(place
     monkeypatch.chdir(place)
     words = ["train", "photos", "--model", "weights", "--probe", "--set", "workers=0"]
     first, second = run(*words), run(*words)
-    assert (first.code, first.out) == (0, "runs/photos\n")
-    assert (second.code, second.out) == (0, "runs/photos-2\n")
+    assert (first.code, first.out) == (0, "runs/photos-probe\n")
+    assert (second.code, second.out) == (0, "runs/photos-probe-2\n")
     assert "weights at 16x16 pixels, frozen, with a linear head for 3 classes" in first.err
     assert "penalty: C = " in first.err
     assert "held-out images" in first.err
     assert "features cached in runs/.features" in first.err
     assert "features read from runs/.features" in second.err
-    refused = run("train", "--resume", "runs/photos")
+    refused = run("train", "--resume", "runs/photos-probe")
     assert (refused.code, refused.out) == (2, "")
-    assert "runs/photos is a linear probe; probes cannot be resumed" in refused.err
+    assert "runs/photos-probe is a linear probe; probes cannot be resumed" in refused.err
 
 
 REFUSALS = [

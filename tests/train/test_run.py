@@ -104,7 +104,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(place, whole, steps):
         ordinary(state, logged)
 
     run.step = step
-    with pytest.raises(StoppedError, match="resume with: saccade train --resume") as caught:
+    with pytest.raises(StoppedError, match="Resume with: saccade train --resume") as caught:
         run.go()
     assert caught.value.exit_code == 130
     resume_run(run.folder, quiet=True).go()

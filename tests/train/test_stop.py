@@ -42,8 +42,9 @@ def stopped(place, count, seed):
     for number in range(count):
         delay = source.uniform(0, 1) * place.seconds
         words, done = trial(place, f"{seed}-{number}", delay, ASKED[number % 3])
-        if "stopped at step" in words:
-            assert words.splitlines()[-1].startswith("error: stopped at step")
+        if "Interrupted at step" in words:
+            assert words.splitlines()[-1].startswith("Interrupted at step")
+            assert "error" not in words
             assert done["code"] == 130
         met += done["code"] == 130
     return met
@@ -63,7 +64,7 @@ def test_the_state_is_that_of_the_step_that_was_over(place):
     told = place.folder / "again.told"
     plan = {"point": "log", "nth": 5, "sent": signal.SIGINT, "told": told}
     assert ask("cli", "train", "--resume", run, **plan)["code"] == 130
-    step = int(told.read_text().rsplit("stopped at step ")[1].split()[0])
+    step = int(told.read_text().rsplit("Interrupted at step ")[1].split("/")[0])
     assert latest(run / "checkpoints")[0].name == f"step-{step:09}"
 
 

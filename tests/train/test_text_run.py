@@ -123,7 +123,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(place, whole, task, st
         ordinary(state, logged)
 
     run.step = step
-    with pytest.raises(StoppedError, match="resume with: saccade train --resume"):
+    with pytest.raises(StoppedError, match="Resume with: saccade train --resume"):
         run.go()
     resume_run(run.folder, quiet=True).go()
     assert proof(run.folder) == proof(whole[task].folder)

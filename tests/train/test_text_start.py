@@ -86,9 +86,9 @@ def test_the_loss_reaches_every_number_that_several_processes_would_wait_for(pla
 
 def test_what_is_told_says_what_is_new_and_how_it_goes_on(place, tmp_path, capsys):
     start_run(str(place / "book.txt"), str(place / "body"), tmp_path / "run", QUICK, task="language")
-    lines = capsys.readouterr().err.splitlines()
-    assert f"{place / 'body'} with its own vocabulary and a new head for hidden words" in lines
-    assert "fine-tuning: few epochs, at a small learning rate" in lines
+    told = capsys.readouterr().err
+    assert f"model    {place / 'body'} with its own vocabulary and a new head for hidden words, " in told
+    assert "recipe   fine-tuning: few epochs, at a small learning rate\n" in told
     assert for_text(str(place / "gpt2"), 1000)[0].optim.lr < for_text("gpt_mini", 1000)[0].optim.lr
 
 

@@ -19,13 +19,14 @@ def begun(steps):
     return TrainState(module, torch.optim.SGD(module.parameters()), steps=steps)
 
 
-def simulate(minutes, speeds, scoring=0.0, per_epoch=50):
+def simulate(minutes, speeds, scoring=0.0, per_epoch=50, expected=0.0):
     """Train with steps of those seconds; return the seconds it took and the rates of the steps."""
     budget, state, rates = TimeBudget(minutes, per_epoch), begun(1000), []
+    budget.scoring = expected
     while state.step < state.steps:
         rates.append(cosine(state.done, 0.1, state.pace))
         state.step += 1
-        if budget.step(speeds(state.step)) and state.step < state.steps:
+        if budget.step(speeds(state.step), state.steps - state.step) and state.step < state.steps:
             state.aim(state.step + budget.left())
         if state.step % per_epoch == 0:
             budget.scored(scoring)
@@ -48,6 +49,17 @@ def test_the_end_comes_when_it_should_and_the_rate_has_fallen(speeds, scoring):
     assert spent == pytest.approx(120, rel=0.05)
     assert max(rates) == pytest.approx(1, abs=0.02)
     assert rates[-1] < 0.01
+
+
+def test_one_long_validation_at_the_end_is_counted_before_it_is_seen():
+    spent, rates = simulate(2.0, lambda _: 1.0, 30.0, per_epoch=10**6, expected=30.0)
+    assert spent == pytest.approx(120, rel=0.05)
+    assert 50 <= len(rates) <= 62
+
+
+def test_few_long_steps_on_a_machine_that_slows_down_still_end_in_time():
+    spent, _ = simulate(6.0, lambda step: 6.0 if step < 20 else 12.0, 10.0, per_epoch=92, expected=10.0)
+    assert spent == pytest.approx(360, rel=0.06)
 
 
 def test_an_epoch_of_one_step_keeps_it_too():

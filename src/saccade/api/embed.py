@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from saccade.api.inputs import Say, check_ability
+from saccade.api.inputs import Say, check_ability, own_source
 from saccade.errors import SaccadeError, UsageError
 from saccade.files.atomic import new_folder, run_path
+from saccade.progress import tracking
 
 if TYPE_CHECKING:
     from saccade.embedding.analogies import Near
@@ -90,9 +91,11 @@ def embed(found: "Identified", name: str, options: EmbedOptions, say: Say) -> Ne
 
 
 def _embed_images(found: "Identified", name: str, options: EmbedOptions, say: Say) -> Nearest | ImageMap:
+    if not options.data:
+        own = own_source(found.folder, name)
+        options = replace(options, data=own.source, format=own.format)
+        say(f"data: {own.source}, which {name} was trained on")
     data = options.data
-    if not data:
-        raise UsageError("no DATA was given; expected images to embed: class folders, a manifest or shards")
     from saccade.embedding.embedded import open_pictures
     from saccade.embedding.survey import EmbedSettings
     from saccade.recipe import override
@@ -122,7 +125,7 @@ def _embed_images(found: "Identified", name: str, options: EmbedOptions, say: Sa
         f"{title or data} as {Path(name).resolve().name or name} sees it",
         f"The images of {data}, embedded by {name}.",
     )
-    return _map_images(vectors, settings, out, titles, min(*loaded.preprocess.size, 32), say)
+    return _map_images(vectors, settings, out, titles, min(*loaded.preprocess.size, 32))
 
 
 def _split_as_trained(run: Path, images: "EmbedData", say: Say) -> "EmbedData":
@@ -160,6 +163,7 @@ def _vectors(loaded: "Loaded", images: "EmbedData", out: Path, settings: "EmbedS
     steps = sum(-(-len(each) // settings.batch) for each in images.splits.values())
     workers = settings.workers if steps > FEW else 0
     log = Log(cache, steps)
+    log.open("features")
     try:
         extract = Extract(loaded.module, loaded.preprocess, cache, settings.batch, workers, log)
         return embed_images(extract, images)
@@ -168,14 +172,14 @@ def _vectors(loaded: "Loaded", images: "EmbedData", out: Path, settings: "EmbedS
 
 
 def _map_images(
-    found: "Embedded", settings: "EmbedSettings", out: Path, words: tuple[str, str], side: int, say: Say
+    found: "Embedded", settings: "EmbedSettings", out: Path, words: tuple[str, str], side: int
 ) -> ImageMap:
     from saccade.embedding import map_page
     from saccade.embedding.embedded import sketch
     from saccade.embedding.survey import add_pixel_score, survey, write_survey
 
-    say(f"computing neighbours, scores and a map of {len(found.vectors):,} images ...")
-    seen = survey(found, settings)
+    with tracking(f"computing neighbours, scores and a map of {len(found.vectors):,} images"):
+        seen = survey(found, settings)
     sketches = sketch(found.images, map_page.rows_on_page(seen), side, max(1, settings.workers))
     seen = add_pixel_score(seen, sketches.pixels)
     folder = new_folder(out)

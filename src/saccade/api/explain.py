@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saccade.api.inputs import Say, check_ability, check_free
 from saccade.errors import DataError, UsageError
+from saccade.progress import track
 
 if TYPE_CHECKING:
     from saccade.api.models import Model
@@ -263,7 +264,7 @@ def _explanations(
     slow = macs(model.module, model.module.config.image) > QUICK
     if images and slow and not settings.quick and not settings.every:
         say("testing how faithful the maps are takes a while; --quick skips it")
-    for name, source in images:
+    for name, source in track(images, len(images), "explaining"):
         try:
             explanation, content = explain_one(model, name, source, method, settings, title)
         except DataError as error:

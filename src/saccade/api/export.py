@@ -1,17 +1,19 @@
 """Export a model as one graph that runs without saccade, and without torch."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from saccade.api.inputs import check_free, identify_model
-from saccade.errors import ModelError, UsageError, check_number, check_word
+from saccade.api.inputs import check_free, identify_model, is_run, own_data
+from saccade.errors import ModelError, SaccadeError, UsageError, check_number, check_word
 from saccade.task import Task
 from saccade.tasks import find_task, task_of
 from saccade.weights.identify import Identified
 
 if TYPE_CHECKING:
     from saccade.data.pictures import Pictures
+    from saccade.data.splits import Splits
     from saccade.engine.verify import Agreement, Samples
 
 FORMATS = ("onnx", "openvino", "torch")
@@ -55,14 +57,13 @@ def export(
         raise UsageError(
             "--to torch supports only floats and float32; choose --to onnx or --to openvino instead"
         )
-    if int8 and not data:
-        raise UsageError("--int8 needs images to calibrate on; give some with --data DATA")
     if not isinstance(model, str):
         assert out is not None
         check_free(out)
         _check_packages(to, int8)
         task, found = find_task(model.task), Identified(out, {})
-        chosen = choose_images(task, found, data, format, most, int8) if data else (None, None)
+        folder = getattr(model, "folder", None)
+        chosen = _chosen(task, found, folder, "the model", data, format, most, int8)
         return _export(model, out, to, pixels, int8, *chosen)
     from saccade.weights.identify import locate
 
@@ -79,7 +80,7 @@ def export(
     task = task_of(found)
     if not task.outputs:
         raise ModelError(f"{model} is for the task {task.name}, whose models cannot be exported")
-    chosen = choose_images(task, found, data, format, most, int8) if data else (None, None)
+    chosen = _chosen(task, found, found.folder, model, data, format, most, int8)
     loaded = load(found)
     loaded.task = task.name
     return _export(loaded, out, to, pixels, int8, *chosen)
@@ -130,16 +131,41 @@ def _check_packages(to: str, int8: bool) -> None:
             )
 
 
-def choose_images(
-    task: Task, model: "Identified", data: str, format: str, most: int, int8: bool
-) -> "tuple[Pictures, Pictures]":
+def _chosen(
+    task: Task,
+    model: "Identified",
+    run: Path | None,
+    name: str,
+    data: str,
+    format: str,
+    most: int,
+    int8: bool,
+) -> "tuple[Pictures | None, Pictures | None]":
+    """Return the images to calibrate and to check on: those given, or the run's own; None if synthetic."""
+    if data:
+        return choose_images(task.open_for(model, data, format), most, int8)
+    if run is None or not is_run(run):
+        if int8:
+            raise UsageError("--int8 needs images to calibrate on; give some with --data DATA")
+        return None, None
+    try:
+        own = own_data(run, name)
+    except SaccadeError as error:
+        if int8:
+            raise
+        print(f"note: {error}; the graph is checked on synthetic images", file=sys.stderr)
+        return None, None
+    assert own is not None
+    return choose_images(own.splits, most, int8)
+
+
+def choose_images(found: "Splits[Pictures]", most: int, int8: bool) -> "tuple[Pictures, Pictures]":
     """Return images to calibrate on and to check on, spread over their splits; different ones if possible."""
     import numpy as np
 
     from saccade.data.splits import evenly
     from saccade.vision.batches import keep_readable
 
-    found = task.open_for(model, data, format)
     learnt, (_, held) = found.train, found.unseen()
     if not int8:
         return learnt, keep_readable(held.take(evenly(len(held), most)))

@@ -128,8 +128,11 @@ class Model:
             found = _unless_error(answer)
             yield Predictions(found) if isinstance(found, list) else found
 
-    def evaluate(self, data: str | Path, split: str = "", format: str = "auto") -> Evaluation:
-        """Score the model on labelled images; by default on the first of test, val, train."""
+    def evaluate(self, data: str | Path = "", split: str = "", format: str = "auto") -> Evaluation:
+        """Score the model on labelled images; by default on the first of test, val, train.
+
+        Without `data`, a trained model is scored on what its run held out.
+        """
         from saccade.api.evaluate import evaluate_loaded
 
         self.check_classes()

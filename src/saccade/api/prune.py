@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from saccade.api.inputs import Say, check_ability, identify_model
+from saccade.api.inputs import Say, check_ability, identify_model, own_data
 from saccade.errors import UsageError, check_number, check_word
+from saccade.progress import tracking
 
 if TYPE_CHECKING:
     from saccade.vision.pruned import PrunedComparison
@@ -52,13 +53,18 @@ def prune(
         raise UsageError(
             "a target speed tries both dropping and merging and takes the better; leave out --how"
         )
-    check_ability(identify_model(model), "prune")  # refuses a damaged file before torch is imported
+    found = identify_model(model)  # refuses a damaged file before torch is imported
+    check_ability(found, "prune")
+    if not data and (own := own_data(found.folder, model)):
+        data, format = own.source, own.format
+        say(f"data: {data}, as split by {model}")
     from saccade.prune import prune as pruning
     from saccade.prune.learn import learn
     from saccade.vision import pruned
 
     if speed is not None:
-        folder = pruning.chosen(model, data, speed, batch, out, say, format)
+        with tracking("searching for a plan"):
+            folder = pruning.chosen(model, data, speed, batch, out, say, format)
         if folder is None:
             say("the dense model is already that fast; nothing was written")
             return PruneResult(Path(model), None)

@@ -1,10 +1,11 @@
 """Train: start or resume a run of any task, a cross-validation or a linear probe."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError, DivergedError, UsageError
 from saccade.processes import joined
 from saccade.task import SCRATCH, Task, choose_start
 from saccade.tasks import find_task, fitting_task, other_task
@@ -51,9 +52,14 @@ def run_training(
     resume: Path | None = None,
 ) -> Path | None:
     """Train to the end and evaluate; under torchrun, only the leading process gets the folder."""
-    if resume is not None and start.is_cross_validation(resume):
+    done = "" if resume is None else start.finished(find_task(start.run_task(resume)), resume)
+    if resume is not None and not done and start.is_cross_validation(resume):
         return resume_folds(resume)
     with joined() as team:
+        if done:
+            if team.leads:
+                print(done, file=sys.stderr)
+            return resume if team.leads else None
         if resume is None:
             resume = start.interrupted(data, out, team)
         if resume is not None:
@@ -64,6 +70,10 @@ def run_training(
         if not team.leads:
             return None
         start.finish(run)
+        if run.diverged:  # not a success: a script should not go on with this model
+            raise DivergedError(
+                f"the training diverged, see the warning above; the model and its report are in {run.folder}"
+            )
         return run.folder
 
 

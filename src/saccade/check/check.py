@@ -33,14 +33,14 @@ def check_data(
     found = open_images(data, format)
     say(found.summary)
     suspicion: LabelErrors | None = None
+    models = None
     if run is not None:
         from saccade.check.label_errors import find_label_errors, load_models
 
         models = load_models(run, found)
-        seen = examine(found, workers, not quick)
+    seen = examine(found, workers, not quick)
+    if models is not None:
         suspicion = find_label_errors(models, found, seen)
-    else:
-        seen = examine(found, workers, not quick)
     findings = CheckResult(data, found, seen, summary(found, seen, suspicion), suspicion)
     if html is not None:
         page.write_page(html, findings)

@@ -4,7 +4,7 @@ import hashlib
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
@@ -17,6 +17,7 @@ from saccade.data.image.formats import recognise
 from saccade.data.pictures import Pictures
 from saccade.data.splits import Splits
 from saccade.errors import DataError
+from saccade.progress import track
 
 CHUNK = 32
 
@@ -160,9 +161,7 @@ def _look(images: Pictures, i: int, full: bool) -> _Seen:
         return _Seen(digest, reason=str(error))
 
 
-def _look_at_all(
-    splits: dict[str, Pictures], full: bool, workers: int, progress: Callable[[int], object] | None
-) -> Iterator[_Seen]:
+def _look_at_all(splits: dict[str, Pictures], full: bool, workers: int) -> Iterator[_Seen]:
     """Yield what was found in every image, in order; threads suffice, as decoding releases the GIL."""
     chunks = [(images, start) for images in splits.values() for start in range(0, len(images), CHUNK)]
 
@@ -179,8 +178,6 @@ def _look_at_all(
             for begin in range(0, len(chunks), 1024):  # not all futures at once
                 for seen in pool.map(look, chunks[begin : begin + 1024]):
                     yield from seen
-                    if progress is not None:
-                        progress(len(seen))
         finally:
             stopped.set()  # after Ctrl-C, each thread stops after its current image
 
@@ -189,14 +186,11 @@ def examine(
     pictures: Splits[Pictures] | Pictures,
     workers: int = 2,
     full: bool = False,
-    *,
-    progress: Callable[[int], object] | None = None,
 ) -> Examination:
     """Read every image and return what was found; no file is ever changed.
 
     Args:
         full: Decode every pixel, not only the headers: finds all damage and near duplicates.
-        progress: Called with the number of images done since the last call.
     """
     splits = pictures.by_name if isinstance(pictures, Splits) else {"train": pictures}
     ends = np.cumsum([len(images) for images in splits.values()])
@@ -205,7 +199,7 @@ def examine(
     sizes = np.zeros((total, 2), np.int64)
     hashes, thumbs = np.zeros(total, np.uint64), np.zeros((total if full else 0, 16, 16), np.uint8)
     formats, modes, reasons = Counter[str](), Counter[str](), dict[int, str]()
-    for i, seen in enumerate(_look_at_all(splits, full, workers, progress)):
+    for i, seen in enumerate(track(_look_at_all(splits, full, workers), total, "checking")):
         if seen.digest:
             digests[i] = np.frombuffer(seen.digest, np.uint8)
         if seen.reason:

@@ -13,6 +13,7 @@ from saccade.data.splits import Splits
 from saccade.errors import DataError, ModelError, SaccadeError, UsageError
 from saccade.files.strict_json import read_json
 from saccade.metrics.label_errors import find_label_errors as confident_errors
+from saccade.progress import track
 from saccade.recipe import Recipe
 from saccade.train.selection import Selection
 from saccade.train.start import is_cross_validation
@@ -185,7 +186,9 @@ def find_label_errors(models: RunModels, found: Splits[Pictures], seen: Examinat
         for number, model in enumerate(models.models):
             turn = np.setdiff1d(np.flatnonzero(models.turns[split] == number), seen.bad(split))
             probabilities = Probabilities(Classifier(model.module, model.preprocess))
-            for k, row in ImagesByNumber(probabilities, images.take(turn)).answers():
+            for k, row in track(
+                ImagesByNumber(probabilities, images.take(turn)).answers(), len(turn), "checking labels"
+            ):
                 i = int(turn[k])
                 p.append(row)
                 labels.append(int(known[i]))

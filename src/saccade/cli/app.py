@@ -12,8 +12,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from saccade import __version__
-from saccade.errors import TOO_MANY_FILES, SaccadeError
+from saccade.errors import TOO_MANY_FILES, SaccadeError, StoppedError
 from saccade.libraries import disable_telemetry, move_caches
+from saccade.progress import show_progress
 from saccade.signals import Interrupt, listening
 from saccade.wording import printable
 
@@ -32,7 +33,7 @@ VERBS = {
         ("embed", "embed"),
         ("export", "export"),
         ("text", "translate complete fill"),
-        ("models", "models convert pull doctor"),
+        ("models", "runs models convert pull doctor"),
     )
     for verb in verbs.split()
 }
@@ -117,6 +118,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
             sys.exit(130)
         finally:
             interrupt.leaving = True
+            show_progress(False)
 
 
 def _run(words: list[str], interrupt: Interrupt) -> NoReturn:
@@ -124,6 +126,7 @@ def _run(words: list[str], interrupt: Interrupt) -> NoReturn:
     first = next((i for i, word in enumerate(words) if word[:1] != "-"), len(words))
     debug, verb = "--debug" in words[:first], "".join(words[first : first + 1])
     try:
+        show_progress()
         app = build_app((verb,) if verb in VERBS else VERBS)
         code = app(words, prog_name="saccade", standalone_mode=False)
         sys.stdout.flush()  # here, so that a closed pipe raises inside the try
@@ -139,6 +142,9 @@ def _run(words: list[str], interrupt: Interrupt) -> NoReturn:
         sys.exit(130)
     except Exception as error:
         _end_if(interrupt)
+        if isinstance(error, StoppedError):  # Ctrl-C is not an error
+            print(printable(error, LONGEST), file=sys.stderr)
+            sys.exit(error.exit_code)
         if debug:
             raise
         if type(error).__name__ == "NoArgsIsHelpError":

@@ -7,6 +7,7 @@ import typer
 
 from saccade.cli.arguments import DataArgument, FormatOption
 from saccade.cli.output import print_json, say, table
+from saccade.errors import UsageError
 from saccade.wording import count, show_name
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ CLASSES = 40
 
 
 def check(
-    data: DataArgument,
+    data: DataArgument = "",
     kind: FormatOption = "auto",
     quick: Annotated[
         bool, typer.Option("--quick", help="Read the headers only; do not look for near duplicates.")
@@ -27,7 +28,10 @@ def check(
     workers: Annotated[int, typer.Option(help="Threads that decode.")] = 2,
     run: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="A run folder: list the labels that its model contradicts."),
+        typer.Option(
+            metavar="RUN",
+            help="A run folder: list the labels that its model contradicts (default DATA: its own).",
+        ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a page that shows the images found.")
@@ -35,8 +39,13 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every finding.")] = False,
 ) -> None:
     """Check every image before training on it: `saccade check photos --html check.html`."""
+    from saccade.api.inputs import own_source
     from saccade.check.check import check_data
 
+    if not data:
+        if run is None:
+            raise UsageError("no DATA was given; give images to check, or --run RUN to check its own")
+        data, kind, _ = own_source(run, str(run))
     findings = check_data(data, say, kind, quick, workers, run, html)
     found, seen, suspicion = findings.found, findings.seen, findings.suspicion
     if as_json:

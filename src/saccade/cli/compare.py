@@ -41,6 +41,7 @@ def compare(
         raise UsageError("--resume continues a comparison exactly as it started; leave out the other options")
     shares = _numbers(fractions)
     from saccade.compare import compare, plan
+    from saccade.compare.page import doubts
 
     if resume is None:
         folder, made = plan.begin(
@@ -51,6 +52,8 @@ def compare(
     else:
         folder = resume
     _, rows, costs = compare.go(folder, say)
+    for words in doubts(rows):
+        say(f"warning: {words}")
     say(f"report: {folder / 'report.html'}")
     if as_json:
         typer.echo((folder / plan.FILE).read_text(encoding="utf-8").rstrip("\n"))

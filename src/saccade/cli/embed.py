@@ -24,7 +24,7 @@ def embed(
     data: Annotated[
         str,
         typer.Argument(
-            metavar="DATA", help="As for train; leave it out for a text model: it maps its words."
+            metavar="DATA", help="As for train; default: the run's own. A text model maps its words."
         ),
     ] = "",
     out: Annotated[

@@ -20,9 +20,11 @@ def export(
     pixels: Annotated[
         str, typer.Option(help="floats, or bytes: resizing and normalising become part of the graph.")
     ] = "floats",
-    int8: Annotated[bool, typer.Option("--int8", help="Quantise to int8, calibrated on --data.")] = False,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Quantise to int8, calibrated on --data or the run's own data.")
+    ] = False,
     data: Annotated[
-        str, typer.Option(metavar="DATA", help="Images to calibrate and check on, as for train.")
+        str, typer.Option(metavar="DATA", help="Images to calibrate and check on; default: the run's own.")
     ] = "",
     kind: FormatOption = "auto",
     most: Annotated[

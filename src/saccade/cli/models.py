@@ -1,4 +1,4 @@
-"""`saccade models`, `convert`, `pull` and `doctor`: list, convert, fetch and test models."""
+"""`saccade runs`, `models`, `convert`, `pull` and `doctor`: list runs and models; convert, fetch, test."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,8 +8,27 @@ import typer
 from saccade.cli import arguments
 from saccade.cli.output import print_json, say, table
 from saccade.errors import UsageError
+from saccade.wording import show_name
 
 COLOURS = {"ok": "green", "unknown": "yellow", "wrong": "red"}
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with runs.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List runs with model, data, score and date, the newest first: `saccade runs`."""
+    from saccade.api.evaluate import list_runs
+
+    found = list_runs(folder)
+    if as_json:
+        print_json([row._asdict() for row in found])
+    elif not found:
+        say(f"no runs in {folder}; `saccade train DATA` makes one")
+    else:
+        columns = ("name", "task", "model", "data", "score", "date", "status")
+        rows = [[show_name(getattr(row, name)) or "–" for name in columns] for row in found]
+        typer.echo(table([columns, *rows]))
 
 
 def models(

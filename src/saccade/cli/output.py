@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import typer
 
+from saccade.progress import Progress
+
 FEW = 16
 """Up to this many examples are done before anyone could read a bar."""
 
@@ -39,9 +41,9 @@ def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
 
 @contextmanager
 def progress(
-    total: Callable[[], int | None], unit: str = "images", hidden: bool = False
+    total: Callable[[], int | None], label: str, unit: str = "images", hidden: bool = False
 ) -> Iterator[Callable[[], None]]:
-    """Show a bar on stderr if that is a terminal; yield what to call after each example.
+    """Show how many examples are done, on stderr if that is a terminal; yield what to call after each.
 
     Args:
         total: Counts the examples; None if that would take too long. Only called for a bar.
@@ -49,25 +51,5 @@ def progress(
     if hidden or not sys.stderr.isatty() or ((count := total()) is not None and count <= FEW):
         yield lambda: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    # stdout may be a file: rich would print it on the terminal, above the bar
-    bar = Progress(
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        redirect_stdout=False,
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("", total=count, rate="")
-
-        def advance() -> None:
-            found = bar.tasks[0]
-            speed = found.finished_speed or found.speed
-            bar.update(task, advance=1, rate=f"{speed:.1f} {unit}/s" if speed else "")
-
-        yield advance
+    with Progress(label, count, unit) as bar:
+        yield bar.advance

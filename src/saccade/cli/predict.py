@@ -56,7 +56,9 @@ def predict(
     rows = chosen and chosen[0] != "json" and sys.stdout.isatty()  # which would be printed into the bar
     with (
         closing(answer(task, network, chain(first, sources))) as answers,
-        progress(lambda: len(first) if few else count_images(pictures), hidden=bool(rows)) as advance,
+        progress(
+            lambda: len(first) if few else count_images(pictures), "predicting", hidden=bool(rows)
+        ) as advance,
     ):
         seen = _print(answers, output, advance)
     if skipped.count:

@@ -17,7 +17,7 @@ MUCH = 0.1
 
 def prune(
     model: ModelArgument,
-    data: DataArgument,
+    data: DataArgument = "",
     keep: Annotated[
         float | None, typer.Option(help="Share of the patches kept at each pruning stage.")
     ] = None,

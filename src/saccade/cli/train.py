@@ -26,7 +26,9 @@ def train(
     scratch: Annotated[
         bool, typer.Option("--scratch", help="Start from scratch, without pretrained weights.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<name of the data>.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder, new or empty; default: runs/DATA-MODEL.")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume a run that was stopped or killed.")] = None,
     folds: Annotated[
         int | None, typer.Option(metavar="N", help="Score in N folds first, then train on everything.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 from saccade.compare.measure import measure_costs, measure_reach
 from saccade.compare.page import verdict
@@ -12,6 +13,7 @@ from saccade.data.splits import Splits
 from saccade.errors import StoppedError
 from saccade.files.lock import lock
 from saccade.metrics.interval import wilson
+from saccade.progress import tracking
 from saccade.report.run_record import read_history
 from saccade.tasks import find_task
 from saccade.train import start
@@ -39,6 +41,7 @@ def go(folder: Path, say: Say) -> tuple[Comparison, list[Row], list[Cost]]:
         run = _run(folder, made, found, model, fraction)
         prefix = f"{number}/{len(made.trainings)}  {model} on {fraction * 100:g}% of the data"
         say(f"{prefix}: {count(len(run.job.splits.train), 'image')} to train on")
+        run.label = f"{number}/{len(made.trainings)} {model}, step"
         row = _trained(folder, run, found, model, fraction)
         rows.append(row)
         say(
@@ -46,8 +49,9 @@ def go(folder: Path, say: Say) -> tuple[Comparison, list[Row], list[Cost]]:
             f"after {row.epochs:.4g} epochs in {duration(row.seconds)}"
         )
         write(folder, made, rows, [])
-    say("measuring time and memory")
-    costs = measure_costs(made.models, [_place(folder, model, made.fractions[-1]) for model in made.models])
+    with tracking("measuring time and memory"):
+        places = [_place(folder, model, made.fractions[-1]) for model in made.models]
+        costs = measure_costs(made.models, places)
     write(folder, made, rows, costs)
     verdict(folder, made, rows, costs)
     return made, rows, costs
@@ -62,12 +66,12 @@ def _run(folder: Path, made: Comparison, found: Splits[Pictures], model: str, fr
     """Start one training run, or resume it if it was stopped."""
     task, place = find_task(), _place(folder, model, fraction)
     if (place / "recipe.json").is_file() and latest(place / "checkpoints")[0] is not None:
-        return start.resume(task, place, quiet=True)
+        return start.resume(task, place, brief=True)
     place.mkdir(exist_ok=True)
     selection = Selection(data=made.data, format=made.kind, fraction=fraction, blind=found.test is None)
     recipe, _ = start.default_recipe(task, found, model, made.changes)
     job, _ = start.start_job(task, recipe, selection.apply(found, recipe))
-    return start.start_run(place, task, job, selection, quiet=True)
+    return start.start_run(place, task, job, selection, brief=True)
 
 
 def _trained(folder: Path, run: Run, found: Splits[Pictures], model: str, fraction: float) -> Row:
@@ -75,7 +79,9 @@ def _trained(folder: Path, run: Run, found: Splits[Pictures], model: str, fracti
     try:
         run.go()
     except StoppedError as error:
-        raise StoppedError(f"stopped; resume with: saccade compare --resume {folder}") from error
+        raise StoppedError(
+            f"Interrupted. Resume with: saccade compare --resume {quote(str(folder))}"
+        ) from error
     scores, _ = start.evaluate_run(run)
     held = found.test or run.job.splits.val
     if scores is None or held is found.test:
@@ -95,6 +101,7 @@ def _trained(folder: Path, run: Run, found: Splits[Pictures], model: str, fracti
         high=high,
         epochs=run.state.step / run.per_epoch,
         seconds=round(run.time_budget.spent if run.time_budget.seconds else history.seconds, 3),
+        largest=max(scores.details["scores"]["support"]) / scores.count,
         effective=effective,
         attention=attention,
     )

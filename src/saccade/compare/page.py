@@ -83,13 +83,32 @@ def conclusion(rows: Sequence[Row]) -> str:
     """Rank the models trained on one fraction of the data, and say whether the order may be chance."""
     ranked = sorted(rows, key=lambda row: -row.accuracy)
     best, start = ranked[0], f"Trained on {count(rows[0].pictures, 'image')}, "
+    if warnings := doubts(rows):
+        return f"{start}no ranking is possible: {_accuracies(ranked)}. {' '.join(warnings)}"
     if len(ranked) == 1:
         return f"{start}{best.model} reaches an accuracy of {percent(best.accuracy)}."
-    others = ", ".join(f"{row.model} {percent(row.accuracy)}" for row in ranked[1:])
-    ranking = f"{start}{best.model} reaches an accuracy of {percent(best.accuracy)}, {others}."
+    ranking = (
+        f"{start}{best.model} reaches an accuracy of {percent(best.accuracy)}, {_accuracies(ranked[1:])}."
+    )
     if best.low <= ranked[1].high:
         return f"{ranking} The 95% intervals of the first two overlap, so their order may be chance."
     return f"{ranking} The 95% intervals of the first two do not overlap."
+
+
+def _accuracies(ranked: Sequence[Row]) -> str:
+    """Return each model with its accuracy."""
+    return ", ".join(f"{row.model} {percent(row.accuracy)}" for row in ranked)
+
+
+def doubts(rows: Sequence[Row]) -> list[str]:
+    """Return a warning for each model that may not have started to learn: comparing it says nothing."""
+    return [
+        f"{row.model} may not have started to learn after {row.epochs:.2g} epochs on "
+        f"{count(row.pictures, 'image')}: its accuracy of {percent(row.accuracy)} is not clearly above that "
+        f"of always answering the largest class ({percent(row.largest)}); give it more time or epochs."
+        for row in rows
+        if not row.learnt
+    ]
 
 
 def _style(ink: Ink, number: int) -> dict[str, object]:

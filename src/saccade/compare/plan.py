@@ -80,10 +80,17 @@ class Row:
     epochs: float
     seconds: float
     """Training and evaluation time, without pauses and, under a time budget, without saving."""
+    largest: float = 0.0
+    """Share of the held-out images that are of the largest class."""
     effective: tuple[float, ...] = ()
     """Radius in pixels that holds each of `SHARES` of the middle unit's gradient (Luo et al. 2016)."""
     attention: tuple[tuple[float, ...], ...] = ()
     """Mean attention distance in pixels of every head of every block; nothing for a CNN."""
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the model is clearly better than always answering the largest class."""
+        return self.low > self.largest
 
     @property
     def blocks(self) -> list[float]:

@@ -188,6 +188,10 @@ class Pictures:
         """Return what `read` gives as a stream that carries the image's name into `decode`'s messages."""
         return _Named(self.read(i), self.name(i))
 
+    def file(self, i: SupportsIndex) -> str:
+        """Return the path of an image's own file; empty if it is inside another file."""
+        return self.store.path(int(self.rows[i])) if isinstance(self.store, Files) else ""
+
     def name(self, i: SupportsIndex) -> str:
         """Return the name below the root, safe to print."""
         return show_name(os.fsdecode(self.store.name(int(self.rows[i]))))

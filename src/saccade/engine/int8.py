@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from saccade.errors import UsageError
 from saccade.libraries import import_runtime
+from saccade.progress import track
 
 LEVELS = 63
 """The largest integer of a weight: 7 bits with a sign."""
@@ -188,7 +189,7 @@ def activations(
         probe.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     session = _session(probe)
     takes = session.get_inputs()[0].name
-    for batch in batches:
+    for batch in track(batches, len(batches), "calibrating", "batches"):
         found = session.run(list(names), {takes: batch})
         yield {name: value.reshape(-1, value.shape[-1]) for name, value in zip(names, found, strict=True)}
 

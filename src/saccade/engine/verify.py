@@ -8,6 +8,7 @@ import numpy as np
 from saccade.data.image.preprocess import PictureSource, Preprocess, open_rgb
 from saccade.engine.engine import LOGITS, OUTPUTS, Arrays, first_line
 from saccade.errors import ModelError
+from saccade.progress import track
 from saccade.weights.known_answer import picture
 
 BYTES_TOLERANCE = 0.05
@@ -106,7 +107,8 @@ def compare(
         given: How many images of the first inputs are the user's; the rest is synthetic, to try sizes.
         labels: Of the user's images.
     """
-    pairs = [_run(graph, x, model(x), outputs) for x in inputs]
+    shown = track(inputs, len(inputs), "comparing with the model", "batches")
+    pairs = [_run(graph, x, model(x), outputs) for x in shown]
     difference, ties = _differences(pairs, model, outputs)
     sides = {x.shape[1:3] if x.dtype == np.uint8 else x.shape[2:] for x in inputs}
     total = sum(len(x) for x in inputs)

@@ -121,8 +121,22 @@ def run_path(source: str | Path, prefix: str = "", suffix: str = "", unnamed: st
     return Path("runs") / f"{prefix}{name}{suffix}"
 
 
-def new_folder(out: Path) -> Path:
-    """Make a folder, with -2, -3, ... added to its name if it exists; nothing is overwritten."""
+def check_free(out: Path | None) -> None:
+    """Refuse a folder that is not empty, before any work is done."""
+    if out is None:
+        return
+    if not out.name:
+        raise UsageError(f"the folder to write is {str(out)!r}; expected a folder with a name")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} exists and is not empty; nothing was written; give another name")
+
+
+def new_folder(out: Path, numbered: bool = True) -> Path:
+    """Make a folder; nothing is overwritten.
+
+    Args:
+        numbered: Add -2, -3, ... to its name if it exists; otherwise refuse one that is not empty.
+    """
     if out.name in ("", ".."):
         raise UsageError(f"the folder to write is {str(out)!r}; expected a folder with a name")
     path, number = out, 1
@@ -135,6 +149,9 @@ def new_folder(out: Path) -> Path:
                 raise UsageError(
                     f"{printable(path)} is a file; expected a folder; choose another name"
                 ) from None
+            if not numbered:
+                check_free(path)
+                return path
             number += 1
             path = out.with_name(f"{out.name}-{number}")
         except OSError as error:
@@ -147,8 +164,7 @@ def new_folder(out: Path) -> Path:
 def fresh(folder: Path) -> Iterator[Path]:
     """Refuse a folder that is not empty; if the block fails, leave nothing behind."""
     existed = folder.exists()
-    if existed and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists and is not empty; nothing was written; give another name")
+    check_free(folder)
     try:
         yield folder
     except BaseException as error:

@@ -63,6 +63,21 @@ def lock(folder: Path) -> Lock | None:
     return made
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether a process is training in a folder; nothing is written."""
+    try:
+        descriptor = os.open(folder / NAME, _FLAGS & ~os.O_CREAT & ~os.O_RDWR | os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in _BUSY
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _holder(found: os.stat_result) -> str:
     """Return the process that holds a file and its start time, if the kernel says so."""
     wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"

@@ -56,6 +56,11 @@ RESNET = re.compile(
 )
 
 
+def is_architecture(name: str) -> bool:
+    """Return whether a name is an architecture's, of images or of text, rather than a path."""
+    return bool(GRAMMAR.fullmatch(name) or RESNET.fullmatch(name) or is_text(name))
+
+
 def is_text(name: str) -> bool:
     """Return whether a name is a text model's; the code of text models is loaded only if it may be."""
     if not name.startswith(("seq2seq", "transformer", "gpt", "bert")):

@@ -34,7 +34,7 @@ def learn(
     check_saving(PrunedConfig(vit=base, keep=keep, places=where))
     usual = [*_inherited(model), "droppath=0", "optim.lr=1e-4", f"teacher={model}", *changes]
     changes = [*_epochs(data, kind), *usual, f"keep={keep}"]
-    return start.start(find_task(), data, model, place(model, out), changes, kind)
+    return start.start(find_task(), data, model, out, changes, kind, usual=place(model, None))
 
 
 def _places(changes: Sequence[str]) -> tuple[int, ...]:

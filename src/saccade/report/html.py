@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from saccade.report.plots import DARK, Cell, Plot, cells, render, save
+from saccade.report.plots import DARK, LIGHT, Cell, Plot, cells, render, save
 from saccade.wording import count, percent, printable
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -183,15 +183,14 @@ Draw = Callable[[Plot | str], Html]
 """Renders a plot as a figure, or the reason for its absence as a sentence."""
 
 
-def drawing(folder: Path) -> Draw:
-    """Return a function that saves plots below a folder and shows them."""
+def drawing(folder: Path | None) -> Draw:
+    """Return a function that shows plots, and saves them below a folder if there is one."""
 
     def draw(plot: Plot | str) -> Html:
-        return (
-            soft(plot)
-            if isinstance(plot, str)
-            else figure(plot, save(plot, folder / "plots"), render(plot, DARK))
-        )
+        if isinstance(plot, str):
+            return soft(plot)
+        light = render(plot, LIGHT) if folder is None else save(plot, folder / "plots")
+        return figure(plot, light, render(plot, DARK))
 
     return draw
 

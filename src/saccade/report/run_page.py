@@ -100,7 +100,7 @@ def write_report(folder: Path, task: Reporter) -> Path:
 
 
 def _title(record: Record) -> str:
-    model, data = record.recipe.get("model"), source(record)
+    model, data = record.model, source(record)
     return (
         f"{printable(model, 80)} on {printable(data, 80)}" if model and data else printable(record.name, 80)
     )
@@ -137,7 +137,7 @@ def _what(record: Record, task: Reporter) -> Html:
     events, train = record.events, splits(record.data).get("train")
     size = f" ({events.parameters / 1e6:.1f} million parameters)" if events.parameters else ""
     what = "was frozen and a linear head trained" if record.recipe.get("method") == "probe" else "was trained"
-    words = [name(record.recipe.get("model", "A model")), f"{size} {what}"]
+    words = [name(record.model or "A model"), f"{size} {what}"]
     if train:
         words += [f" on {amount(train, task.noun)}", task.data_words(record)]
     if record.epochs:

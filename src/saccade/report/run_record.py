@@ -219,6 +219,12 @@ class Record:
         return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
     @property
+    def model(self) -> str:
+        """Return the name of the model that the run started from, without the folders of its weights."""
+        found = str(self.recipe.get("model") or "")
+        return Path(found).name if found.startswith("/") else found
+
+    @property
     def split(self) -> str:
         """Return the split that the model was evaluated on."""
         return str(self.evaluation.get("split", "val"))

@@ -1,5 +1,6 @@
 """The text model that a recipe starts from, with its vocabularies: new by name, or existing weights."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,13 +8,14 @@ from pathlib import Path
 import torch
 
 from saccade.errors import ModelError, UsageError
-from saccade.models.build import build
+from saccade.models.build import build, from_json, text_kinds, to_json
 from saccade.models.names import is_text
 from saccade.models.text.bert import BERTConfig
 from saccade.models.text.names import TextConfig, text_config
 from saccade.models.text.seq2seq import Seq2SeqConfig
 from saccade.models.text.transformer import CaptionerConfig, TransformerConfig
 from saccade.processes import Team
+from saccade.task import START, read_start
 from saccade.text.model import SOURCE, TextFolder, load_text
 from saccade.text.recipe import TextRecipe, VocabularySettings
 from saccade.text.tokenizer_files import vocabulary
@@ -41,6 +43,10 @@ class Vocabularies:
         """Return the files of a run folder, by name."""
         more = {} if self.source is None else {SOURCE: self.source.to_json()}
         return {FILE: self.target.to_json(), **more}
+
+    def kept(self, model: TextFolder) -> dict[str, str]:
+        """Return what a run needs to resume without its start weights, as text by file name."""
+        return {**self.files, START: json.dumps({"model": to_json(model.module.config)}, indent=1)}
 
     @classmethod
     def of(cls, files: Mapping[str, str]) -> "Vocabularies":
@@ -88,15 +94,19 @@ def _all(*texts: Texts | None) -> Iterator[str]:
 
 def start_model(
     recipe: TextRecipe,
-    known: Vocabularies | None,
+    resume: Path | None,
     learn_it: Callable[[], Vocabularies],
     kinds: tuple[type, ...],
 ) -> tuple[TextFolder, str]:
-    """Return the model and a sentence about it; `known` are the vocabularies of a run that resumes.
+    """Return the model and a sentence about it; `resume` is the folder of a run that resumes.
 
     Args:
         kinds: The configs of the models that the task can train.
     """
+    known = kept_vocabularies(resume)
+    if known is not None and (kept := read_start(resume)) is not None:
+        module = build(from_json(kept["model"], text_kinds()))
+        return TextFolder(module, known.target, known.source, task=recipe.task), ""
     torch.manual_seed(recipe.seed)
     if is_text(recipe.model):
         words = known or learn_it()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from statistics import mean, stdev
 from typing import Any
 
@@ -44,6 +45,7 @@ def cross_validate(
     Return the folder of that last run. A test split is not used before that run is over.
     """
     _check_alone()
+    start.check_out(out)
     selection = Selection(data=data, format=format, fold=Fold(0, folds))
     pooled = pool(start.open_data(task, data, changes, format))
     recipe, why = start.default_recipe(task, pooled, model, changes)
@@ -54,7 +56,7 @@ def cross_validate(
         )
     parts = pooled.train.folds(folds, recipe.seed)
     job, _ = start.start_job(task, recipe, pooled)  # refuses a model that cannot be used
-    root = start.new_run_folder(selection, out, task, job, recipe)
+    root = start.new_run_folder(selection, out, task, job, recipe, "folds")
     whole = _CrossValidation(root, task, recipe, selection, pooled, quiet)
     whole.write({})
     for words in (
@@ -234,13 +236,13 @@ class _CrossValidation:
             command = (self.root / "command.txt").read_text(encoding="utf-8")
             job, _ = start.start_job(self.task, self.recipe, splits)
             run = start.start_run(folder, self.task, job, selection, self.quiet, brief=True, command=command)
-        run.stopped = self.stopped
+        run.stopped, run.label = self.stopped, f"{name}, step"
         try:
             run.go()
         except StoppedError as error:
             raise StoppedError(
-                f"stopped in {name}, at step {run.state.step} of {run.state.steps}; "
-                f"resume with: saccade train --resume {self.root}"
+                f"Interrupted in {name}, at step {run.state.step}/{run.state.steps}. "
+                f"Resume with: saccade train --resume {quote(str(self.root))}"
             ) from error
         return run
 

@@ -1,4 +1,4 @@
-"""Log a run: a live panel or one line per epoch, events.jsonl, results.csv, and trackers.
+"""Log a run: a bar and one line per epoch, events.jsonl, results.csv, and trackers.
 
 A tracker that fails is reported once and dropped; the run continues.
 """
@@ -15,9 +15,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from saccade.errors import SaccadeError, StoppedError, UsageError
+from saccade.errors import DataError, SaccadeError, StoppedError, UsageError
 from saccade.files.atomic import write_text
+from saccade.progress import Progress
 from saccade.recipe import trackers
+from saccade.report.run_record import read_history
+from saccade.task import Job
 
 SCORED = ("val_loss", "val_accuracy")
 """Columns of results.csv; none depends on the clock, so that a resumed run writes the same bytes."""
@@ -152,13 +155,16 @@ class Log:
         """`leads`: of several processes only this one writes and prints."""
         self.columns = ("epoch", "step", "train_loss", *scored, "lr")
         self.folder, self.steps, self.leads = folder, steps, leads
-        self.quiet = quiet = quiet or not leads
-        self.panel = None if quiet or not sys.stderr.isatty() else _panel(steps)
-        self._began = time.monotonic()
-        self._last = self._began
+        self.quiet = quiet or not leads
+        self.progress: Progress | None = None
         self._torn = False
         self._rows = list(self._read_rows())
         self.trackers: Trackers | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The running time so far, of earlier processes too."""
+        return read_history(self.folder / "events.jsonl", {}).seconds
 
     def event(self, kind: str, step: int, **numbers: Any) -> None:
         """Append one line of JSON; a previous line cut off by a full disk or a kill stays on its own line."""
@@ -207,42 +213,64 @@ class Log:
             else:
                 self._torn = True
 
+    def open(self, label: str = "step", total: int | None = None) -> Progress:
+        """Show a bar, or a line every 30 seconds, until `close`."""
+        self.progress = Progress(label, total, quiet=self.quiet)
+        return self.progress
+
     def step(self, step: int, numbers: dict[str, float], rate: str) -> None:
         """Show the numbers of a training step."""
-        accuracy = f"  accuracy {numbers['accuracy']:.0%}" if "accuracy" in numbers else ""
-        self.move(step, f"loss {numbers['loss']:.3f}{accuracy}  {rate}")
+        accuracy = f"  train accuracy {numbers['accuracy']:.0%}" if "accuracy" in numbers else ""
+        self.move(step, f"train loss {numbers['loss']:.3f}{accuracy}  {rate}")
 
     def move(self, step: int, status: str) -> None:
-        """Update the panel; without a terminal, print a line every 30 seconds."""
-        if self.panel is not None:
-            with suppress(OSError, ValueError):
-                self.panel.update(self.panel.task_ids[0], completed=step, total=self.steps, status=status)
-        elif time.monotonic() - self._last > 30 and not self.quiet:
-            self._last = time.monotonic()
-            left = (self._last - self._began) / max(step, 1) * (self.steps - step)
-            self.say(f"step {step}/{self.steps}  {status}  {left:.0f} s left")
+        """Show that `step` steps are done."""
+        if self.progress is not None:
+            self.progress.main.total = self.steps
+            self.progress.move(step, status)
 
     def say(self, words: str) -> None:
         """Print a line to the terminal, which may have been closed."""
-        with suppress(OSError, ValueError):
-            if self.panel is not None:
-                self.panel.console.print(words, highlight=False, markup=False)
-            elif not self.quiet:
+        if self.progress is not None:
+            self.progress.say(words)
+        elif not self.quiet:
+            with suppress(OSError, ValueError):
                 print(words, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Restore the terminal, and close the trackers."""
         if self.trackers is not None:
             self.trackers.close()
-        if self.panel is not None:
-            with suppress(OSError, ValueError):
-                self.panel.stop()
+        if self.progress is not None:
+            self.progress.close()
+            self.progress = None
 
     def leave(self) -> None:
         """Show the cursor again; unlike `close`, safe at any moment."""
-        if self.panel is not None:
-            with suppress(OSError):
-                os.write(2, b"\033[?25h\n")
+        if self.progress is not None:
+            self.progress.leave()
+
+
+class UnreadableExamples:
+    """The examples that could not be read, by split; the job reports them to it."""
+
+    def __init__(self, noun: str, job: Job, log: Log) -> None:
+        self.noun, self.job, self.log = noun, job, log
+        self.numbers: dict[str, set[int]] = {"train": set(), "val": set()}
+
+    def __call__(self, split: str, numbers: Iterable[int]) -> None:
+        """Report the examples that could not be read, and refuse too many; a single one is tolerated."""
+        known, limit = self.numbers[split], self.job.recipe.bad
+        for number in numbers:
+            if number not in known:
+                known.add(number)
+                self.log.say(f"left out: {self.job.reason(split, number)}")
+        total = len(self.job.splits.by_name[split])
+        if len(known) > max(limit * total, 1):
+            raise DataError(
+                f"{len(known)} of {total} {self.noun} cannot be read (limit {limit:.0%}). "
+                "Run `saccade check` on the data, or raise `bad`"
+            )
 
 
 class StoppableLog:
@@ -276,14 +304,3 @@ def _line(cells: Iterable[Any]) -> str:
     made = io.StringIO()
     csv.writer(made, lineterminator="\n").writerow(cells)
     return made.getvalue()
-
-
-def _panel(steps: int) -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), TextColumn("{task.percentage:3.0f}%"), TextColumn("{task.fields[status]}"))
-    panel = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True))
-    panel.add_task("train", total=steps, status="")
-    panel.start()
-    return panel

@@ -85,26 +85,29 @@ class TimeBudget:
         self.seconds, self.per_epoch = minutes * 60, per_epoch
         self.spent = 0.0
         """Seconds of training and evaluation so far, those before a resume included."""
-        self._each = self._scoring = 0.0
+        self.scoring = 0.0
+        """Seconds of an evaluation: an estimate until one is measured."""
+        self._each = 0.0
         self._steps = 0
 
-    def step(self, seconds: float) -> bool:
-        """Count a step; return whether to correct the number of steps."""
+    def step(self, seconds: float, left: int = 10**9) -> bool:
+        """Count a step; return whether to correct the number of steps, of which so many are `left`."""
         self.spent += seconds
         self._steps += 1
-        weight = self.RECENT if self._steps > self.FIRST else 1.0
-        self._each += weight * (seconds - self._each)
-        return bool(self.seconds) and (self._steps == self.FIRST or self._steps % self.OFTEN == 0)
+        measured = self._steps - self.FIRST + 1
+        self._each += (max(self.RECENT, 1 / measured) if measured > 0 else 1.0) * (seconds - self._each)
+        often = max(1, min(self.OFTEN, left // 10))  # a count, because all processes must agree
+        return bool(self.seconds) and (self._steps == self.FIRST or self._steps % often == 0)
 
     def scored(self, seconds: float) -> None:
         """Count an evaluation; two more follow at the end, for the last epoch and for the report."""
         self.spent += seconds
-        self._scoring = seconds
+        self.scoring = seconds
 
     def left(self) -> int:
         """Return how many more steps fit."""
-        left = self.seconds - self.spent - 2 * self._scoring
-        return max(1, int(left / (self._each + self._scoring / self.per_epoch)))
+        left = self.seconds - self.spent - 2 * self.scoring
+        return max(1, int(left / (self._each + self.scoring / self.per_epoch)))
 
 
 @runtime_checkable

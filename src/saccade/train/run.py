@@ -1,30 +1,37 @@
 """One run of any task, from data to a model folder: log, evaluate, save, stop and resume."""
 
+import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import cast
 
 import torch
 from torch import nn
 
 from saccade.data.loader import restart_on_death, steps_in
-from saccade.errors import DataError, DivergedError, ResourceError, StoppedError
+from saccade.errors import DivergedError, ResourceError, StoppedError
 from saccade.files.atomic import patiently
 from saccade.files.lock import Lock
 from saccade.models.build import Vision, build_like
 from saccade.processes import Team, check_batch, keep_freed_memory, whole
+from saccade.progress import estimate
 from saccade.signals import listening
 from saccade.task import Batch, Job, Task
 from saccade.train import checkpoint
-from saccade.train.log import Log, StoppableLog, Trackers
+from saccade.train.log import Log, StoppableLog, Trackers, UnreadableExamples
 from saccade.train.loop import Plan, TimeBudget, TrainState, fit
 from saccade.train.optim import Ema, adamw
 from saccade.train.selection import Selection
 from saccade.weights.layouts.rules import state as tensors_of
+from saccade.wording import duration, plan_line
+
+REPORT = 5.0
+"""Seconds that the report takes, about."""
 
 
 @dataclass
@@ -37,28 +44,6 @@ class _Learner:
 
     def loss(self, batch: Batch) -> Batch:
         return self.job.loss(self.module, batch, self.state.done)
-
-
-class UnreadableExamples:
-    """The examples that could not be read, by split; the job reports them to it."""
-
-    def __init__(self, noun: str, job: Job, log: Log) -> None:
-        self.noun, self.job, self.log = noun, job, log
-        self.numbers: dict[str, set[int]] = {"train": set(), "val": set()}
-
-    def __call__(self, split: str, numbers: Iterable[int]) -> None:
-        """Report the examples that could not be read, and refuse too many; a single one is tolerated."""
-        known, limit = self.numbers[split], self.job.recipe.bad
-        for number in numbers:
-            if number not in known:
-                known.add(number)
-                self.log.say(f"left out: {self.job.reason(split, number)}")
-        total = len(self.job.splits.by_name[split])
-        if len(known) > max(limit * total, 1):
-            raise DataError(
-                f"{len(known)} of {total} {self.noun} cannot be read (limit {limit:.0%}). "
-                "Run `saccade check` on the data, or raise `bad`"
-            )
 
 
 class Run:
@@ -128,6 +113,15 @@ class Run:
         self.deaths = 0
         self._last: Path | None = None
         self._kept = -1
+        self.first: float | None = None
+        """Training loss of the first step."""
+        self.last: float | None = None
+        """Mean training loss of the last epoch."""
+        self.diverged, self.doubts = "", list[str]()
+        """Warnings on the trained model, from its evaluation."""
+        self.label = "step"
+        """What the bar counts; other words where several runs share a terminal."""
+        self.watched, self._timed = not quiet, quiet or brief
         self._shown: list[int] = []
         self._amount = 0.0
         self.waited = 0.0
@@ -142,13 +136,15 @@ class Run:
         rate = round(self._amount * self.team.size / max(seconds, 1e-9))
         self._amount, unit = 0.0, self.task.unit
         # with a time budget, the pace so far decides how many steps still fit; all processes must agree
-        if self.time_budget.step(seconds) and state.step < state.steps:
+        if self.time_budget.step(seconds, state.steps - state.step) and state.step < state.steps:
             steps = self.team.broadcast(min(state.step + self.time_budget.left(), self.most))
             if steps != state.steps:
                 state.aim(steps)
                 self.log.steps = state.steps
-        if not self.brief or self.log.panel is not None:
-            self.log.step(state.step, logged, f"{rate} {unit}/s")
+        if self.first is None and math.isfinite(logged["loss"]):
+            self.first = logged["loss"]
+        self.log.step(state.step, logged, f"{rate} {unit}/s")
+        self._tell_time()
         if state.step % max(1, self.every // 20) == 0:
             self.log.event("step", state.step, **logged, **{f"{unit}_per_second": rate})
         self.stopped = self.team.any(self.stopped)
@@ -163,6 +159,7 @@ class Run:
         module = state.module if state.ema is None else state.ema.module
         task, began = self.task, time.monotonic()
         scores = self.job.score(module, self.team)
+        self.time_budget.scoring = time.monotonic() - began
         number, count = self._epochs(state.step), max(state.sums.get("steps", 0.0), 1.0)
         row = {
             "epoch": number,
@@ -173,8 +170,10 @@ class Run:
         }
         self.log.row(**row)
         self.log.event("epoch", **row, waited=round(self.waited, 3))
+        if math.isfinite(row.get("train_loss", math.nan)):
+            self.last = row["train_loss"]
         line = f"epoch {number:g}/{self._epochs(state.steps):g}"
-        line += f"  loss {row['train_loss']:.3f}" if state.step else "  (before training)"
+        line += f"  train loss {row['train_loss']:.3f}" if state.step else "  (before training)"
         line += f"  {task.score_line(scores)}" if scores else ""
         merit = task.merit(scores) if scores else -1.0
         better = bool(scores) and merit > self.best
@@ -189,6 +188,40 @@ class Run:
         self.save()
         self._clock = time.monotonic()
         self.time_budget.scored(self._clock - began)
+
+    def _expect_scoring(self) -> None:
+        """Measure the first batches of a validation: a time budget, and the time left, count all of them."""
+        if (
+            self.job.splits.val is None
+            or self.time_budget.scoring
+            or not (self.time_budget.seconds or self.watched)
+        ):
+            return
+        module = self.state.module if self.state.ema is None else self.state.ema.module
+        self.time_budget.scoring = estimate(lambda: self.job.score(module, self.team))
+
+    def _after(self) -> float:
+        """Return the seconds that follow the steps: validations, that of the report too, and the report."""
+        left = -(-max(0, self.state.steps - self.state.step) // self.every)
+        return self.time_budget.scoring * (left + (self.job.splits.val is not None)) + REPORT
+
+    def _left(self) -> float:
+        """Return the seconds until the end of a time budget and its report."""
+        budget = self.time_budget
+        return budget.seconds - budget.spent - (time.monotonic() - self._clock) + REPORT
+
+    def _tell_time(self) -> None:
+        """Say once, when steps have been measured, how long the training takes on this machine."""
+        bar = self.log.progress
+        if self._timed or bar is None or not bar.main.pace.known:
+            return
+        self._timed = True
+        if not self.time_budget.seconds:
+            each, epochs = bar.main.pace.each, self._epochs(self.state.steps)
+            words = (
+                f"{epochs:g} epochs, {self.state.steps:,} steps: about {duration(bar.left)} on this machine"
+            )
+            self.log.say(plan_line("time", f"{words} ({duration(each)} for a step)"))
 
     def _epochs(self, step: int) -> int | float:
         """Return how many epochs a step is; one that ends early counts as a whole one."""
@@ -210,7 +243,7 @@ class Run:
             os.stat(self.folder)
             self.job.save(self.folder, module)
 
-        then = f"resume with: saccade train --resume {self.folder}"
+        then = f"resume with: saccade train --resume {quote(str(self.folder))}"
         patiently(keep, "the model", self.folder, needed, then)
 
     def broken(self, state: TrainState, batch: Batch) -> None:
@@ -276,6 +309,7 @@ class Run:
             "stale": self.stale,
             "returns": self.returns,
             "warm": self.warm,
+            "losses": [self.first, self.last],
             "failed": sorted(failed),
         }
         place = self.folder / "checkpoints"
@@ -298,6 +332,7 @@ class Run:
         self.time_budget.spent, self.log.steps = kept["spent"], state.steps
         self.warm = kept.get("warm", True)
         self.best, self.stale, self.returns = kept["best"], kept["stale"], max(self.returns, kept["returns"])
+        self.first, self.last = kept.get("losses", (None, None))
         self.unreadable.numbers["train"] = set(kept["failed"])
         self.log.forget_after(state.step)
 
@@ -348,6 +383,9 @@ class Run:
                     track if leads else "", self.folder, self.state.step, self.log.say
                 )
                 self._warm_start()
+                bar = self.log.open(self.label, self.state.steps)
+                bar.after, bar.ends = self._after, self._left if self.time_budget.seconds else None
+                self._expect_scoring()
                 fit(self.learner, self.batches(), self.plan, self.state, self, self.team)
                 if self.stopped and self._kept != self.state.step:  # the signal came just after the step
                     self.save_or_return()
@@ -356,8 +394,8 @@ class Run:
         self.log.event("end", self.state.step, reason="stopped" if self.stopped else "done")
         if self.stopped:
             raise StoppedError(
-                f"stopped at step {self.state.step} of {self.state.steps}; "
-                f"resume with: saccade train --resume {self.folder}"
+                f"Interrupted at step {self.state.step}/{self.state.steps}. "
+                f"Resume with: saccade train --resume {quote(str(self.folder))}"
             )
 
     def _warm_start(self) -> None:
@@ -365,9 +403,9 @@ class Run:
         if self.warm or self.state.step or self.stopped:
             return
         began, state = time.monotonic(), self.state
-        wanted = self.job.warm_start(
-            state.module, self.folder, StoppableLog(self.log, lambda: self.stopped, self.brief), self.team
-        )
+        log = StoppableLog(self.log, lambda: self.stopped, self.brief)
+        with self.log.open("features"):
+            wanted = self.job.warm_start(state.module, self.folder, log, self.team)
         self.warm, self.log.steps = True, state.steps or self.plan.steps
         self.time_budget.spent += time.monotonic() - began
         if not wanted:

@@ -70,7 +70,7 @@ class Selection:
     def facts(self, task: Task, job: Job) -> dict[str, Any]:
         """Return what data.json holds."""
         return {
-            "source": _absolute(self.data),
+            "source": absolute(self.data),
             "kind": self.format,
             "task": task.name,
             **({} if self.fold is None else {"fold": values.to_json(self.fold)}),
@@ -79,11 +79,11 @@ class Selection:
             "told": job.splits.summary,
             "warnings": list(job.splits.warnings),
             **job.facts,
-            **{name: _split_facts(part, task.counted) for name, part in job.splits.by_name.items()},
+            **split_facts(job.splits, task),
         }
 
 
-def _absolute(data: str) -> str:
+def absolute(data: str) -> str:
     """Return where the data is, so that a run can resume from another folder; two files have a comma."""
     if data.startswith("hf:"):
         return data
@@ -91,22 +91,37 @@ def _absolute(data: str) -> str:
     return ",".join(str(Path(part.strip()).resolve()) for part in parts)
 
 
+def split_facts(splits: Any, task: Task) -> dict[str, Any]:
+    """Return what data.json holds on each split."""
+    return {name: _split_facts(part, task.counted) for name, part in splits.by_name.items()}
+
+
 def _split_facts(examples: Any, counted: str) -> dict[str, Any]:
     content = {"content": examples.content()} if hasattr(examples, "content") else {}
     return {counted: len(examples), "fingerprint": examples.fingerprint(), **content}
 
 
-def check_same(folder: Path, recorded: Mapping[str, Any], facts: Mapping[str, Any], noun: str) -> None:
-    """Refuse data other than those the run started with; runs of older versions have no content hash."""
+def changed(recorded: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
+    """Return how the data differ from those that were recorded: "" in their names, or `CONTENT`; else None.
+
+    Runs of older versions have no content hash.
+    """
     for name in ("train", "val"):
         found, known = facts.get(name), recorded.get(name)
         marks = known if isinstance(known, dict) else {}
         if not isinstance(found, dict):
             continue
         if found.get("fingerprint") != marks.get("fingerprint"):
-            raise data_changed(recorded.get("source"), folder, noun)
+            return ""
         if "content" in marks and found.get("content") != marks["content"]:
-            raise data_changed(recorded.get("source"), folder, noun, CONTENT)
+            return CONTENT
+    return None
+
+
+def check_same(folder: Path, recorded: Mapping[str, Any], facts: Mapping[str, Any], noun: str) -> None:
+    """Refuse data other than those the run started with."""
+    if (how := changed(recorded, facts)) is not None:
+        raise data_changed(recorded.get("source"), folder, noun, how)
 
 
 def data_changed(source: object, folder: Path, noun: str, what: str = "") -> DataError:

@@ -1,28 +1,39 @@
 """Start a run of any task, resume it, and evaluate what it trained."""
 
+import os
 import platform
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
 
 from saccade import __version__, values
 from saccade.errors import ModelError, SaccadeError, UsageError
-from saccade.files.atomic import new_folder, run_path, sweep, write_text
+from saccade.files.atomic import check_free, new_folder, run_path, sweep, write_text
 from saccade.files.lock import lock
 from saccade.files.strict_json import read_json, write_json
+from saccade.models import names
 from saccade.processes import Team, current, launch, restarted
+from saccade.progress import tracking
 from saccade.recipe import Recipe, override, set_values
 from saccade.report.folds_section import FILE as FOLDS
 from saccade.report.run_page import write_report
+from saccade.report.run_record import read_history
 from saccade.task import Evaluation, Job, Task
 from saccade.train.checkpoint import latest
 from saccade.train.log import check_trackers
 from saccade.train.run import Run
 from saccade.train.selection import PREDICTIONS, Selection, check_same, write_rows
+from saccade.train.summary import closing, diverged, plan
+
+WEIGHTS = ("model", "teacher")
+"""The fields of a recipe that may be paths of weights."""
 
 
 def default_recipe(task: Task, splits: Any, model: str, changes: Sequence[str]) -> tuple[Recipe, str]:
@@ -49,24 +60,30 @@ def start(
     format: str = "auto",
     quiet: bool = False,
     empty: bool = False,
+    usual: Path | None = None,
 ) -> Run:
     """Return a run about to start: everything is read and checked, and its folder can repeat it.
 
     Args:
         empty: `out` exists already, and holds nothing but the data.
+        usual: The folder if `out` is None, numbered if it exists; by default runs/DATA-MODEL.
     """
+    began = time.monotonic()
+    if not empty:
+        check_out(out)
     changes = [text for text in changes if text.partition("=")[0].strip() != "task"]
     splits, selection = open_data(task, data, changes, format), Selection(data=data, format=format)
     recipe, why = default_recipe(task, splits, model, changes)
     splits = selection.apply(splits, recipe)
     job, team = start_job(task, recipe, splits)
-    wanted = _wanted(data, out)
-    folder = wanted if empty else team.broadcast(new_folder(wanted) if team.leads else wanted)
+    wanted = out or usual or _usual(data, f"-{short_name(recipe.model)}")
+    _check_text(data, wanted)
+    folder = wanted if empty else team.broadcast(_made(wanted, out) if team.leads else wanted)
     run = start_run(folder, task, job, selection, quiet)
-    sizes = f"{len(splits.train):,} {task.noun} to train on, {len(splits.val):,} to validate on"
     notes = (f"note: {words}" for words in (*splits.warnings, *job.notes))
-    for words in filter(None, (splits.summary, sizes, job.summary, why, *notes)):
+    for words in (*plan(task, job, splits, why), *notes):
         run.log.say(words)
+    run.time_budget.spent = time.monotonic() - began
     return run
 
 
@@ -110,33 +127,73 @@ def describe(folder: Path, recipe: object, facts: Mapping[str, Any], command: st
     write_json(folder / "data.json", facts)
     write_json(folder / "env.json", env)
     write_text(folder / "command.txt", command or " ".join(sys.argv) + "\n")
-    write_json(folder / "recipe.json", values.to_json(recipe))  # last: a folder without it is not a run
+    write_json(folder / "recipe.json", _resolved(recipe))  # last: a folder without it is not a run
 
 
-def new_run_folder(selection: Selection, out: Path | None, task: Task, job: Job, recipe: object) -> Path:
+def _resolved(recipe: object) -> dict[str, Any]:
+    """Return a recipe as JSON with absolute paths of weights, so that a run resumes from any folder."""
+    found = values.to_json(recipe)
+    for name in WEIGHTS:
+        word = found.get(name)
+        if word and not names.is_architecture(word) and Path(word).exists():
+            found[name] = os.path.abspath(word)
+    return found
+
+
+def new_run_folder(
+    selection: Selection, out: Path | None, task: Task, job: Job, recipe: object, kind: str
+) -> Path:
     """Make the folder of a cross-validation or a probe, which are not a `Run`; return its path."""
-    folder = new_folder(_wanted(selection.data, out))
+    wanted = out or _usual(selection.data, f"-{kind}")
+    _check_text(selection.data, wanted)
+    folder = _made(wanted, out)
     describe(folder, recipe, selection.facts(task, job))
     return folder
 
 
-def _wanted(data: str, out: Path | None) -> Path:
-    """Return where a run goes if nothing is there yet."""
-    wanted = out or run_path(data, unnamed="run")
+def check_out(out: Path | None) -> None:
+    """Refuse a folder for a new run that is not empty; torchrun may start a run a second time."""
+    if out is None or restarted() or not out.is_dir():
+        return
+    if (out / "recipe.json").is_file():
+        raise UsageError(
+            f"{out} holds a run already; nothing was written; give another name, or resume it with: "
+            f"saccade train --resume {quote(str(out))}"
+        )
+    check_free(out)
+
+
+def _made(wanted: Path, out: Path | None) -> Path:
+    return new_folder(wanted, numbered=out is None or restarted())
+
+
+def _usual(data: str, suffix: str = "") -> Path:
+    """Return the usual folder of a run: runs/DATA-MODEL, where DATA has no endings of files."""
+    path = run_path(data, unnamed="run")
+    name = path.name.split(".")[0] if Path(data).is_file() else path.name
+    return path.with_name(f"{name or path.name}{suffix}")
+
+
+def short_name(model: str) -> str:
+    """Return the name of a model or its weights without folders, owners and endings."""
+    name = Path(model.removeprefix("hf:")).name or "model"
+    return name.removesuffix(".safetensors").removesuffix(".npz")
+
+
+def _check_text(data: str, wanted: Path) -> None:
     try:
         f"{data} {wanted}".encode()
     except UnicodeEncodeError as error:  # a run records both as text
         raise UsageError(
             f"{data!r} or {str(wanted)!r} contains bytes that are not UTF-8; choose another name"
         ) from error
-    return wanted
 
 
 def interrupted(data: str, out: Path | None, team: Team) -> Path | None:
     """Return the run that torchrun started and, because a process failed, starts again."""
     if not restarted():
         return None
-    wanted, mine = _wanted(data, out), launch()
+    wanted, mine = out or _usual(data), launch()
     found = [
         path.parent
         for path in sorted(wanted.parent.glob("*/launch.txt"))
@@ -193,6 +250,20 @@ def is_cross_validation(folder: Path) -> bool:
     return (folder / FOLDS).is_file()
 
 
+def finished(task: Task, folder: Path) -> str:
+    """Return a sentence on a run that has nothing left to do; empty if it can be resumed."""
+    written = all((folder / name).is_file() for name in ("events.jsonl", "report.html"))
+    if not written or read_history(folder / "events.jsonl", {}).ended != "done":
+        return ""
+    result = ""
+    with suppress(SaccadeError, KeyError, ValueError):
+        result = f": {task.summary(task.revive(read_json(folder / 'evaluation.json')))}"
+    return (
+        f"{folder} is already finished{result}. To train further, start a new run from it: "
+        f"saccade train DATA --model {quote(str(folder))}"
+    )
+
+
 def run_task(folder: Path) -> str:
     """Return the name of the task that a run folder records; empty for one that does not name it."""
     if not (folder / "recipe.json").is_file():
@@ -218,32 +289,45 @@ def read_run(task: Task, folder: Path) -> tuple[Recipe, dict[str, Any]]:
 
 def write_results(folder: Path, task: Task, job: Job, found: Evaluation | None) -> Path:
     """Write samples.json, evaluation.json and what the job adds to them; return the report on them."""
-    if shown := job.examples():
-        write_json(folder / "samples.json", shown, indent=1)
-    if found is not None:
-        write_json(folder / "evaluation.json", found.details, indent=1)
-        job.finish(folder)
-    return write_report(folder, task)
+    with tracking("writing the report"):
+        if shown := job.examples():
+            write_json(folder / "samples.json", shown, indent=1)
+        if found is not None:
+            write_json(folder / "evaluation.json", found.details, indent=1)
+            job.finish(folder)
+        return write_report(folder, task)
 
 
 def evaluate_run(run: Run) -> tuple[Evaluation | None, Path]:
     """Evaluate the model that was kept on the validation split, if there is one, and write the report."""
     task, job, folder = run.task, run.job, run.folder
     found = None
-    if job.splits.val is not None:
-        split = "val" if run.chooses else "held-out"
-        found = task.evaluate(task.load(folder), job.splits.val, split)
-    page = write_results(folder, task, job, found)
+    with run.log.open("evaluating"):
+        if job.splits.val is not None:
+            split = "val" if run.chooses else "held-out"
+            found = task.evaluate(task.load(folder), job.splits.val, split)
+        _doubt(run, found)
+        page = write_results(folder, task, job, found)
+    run.log.close()
     if found is not None and run.selection.fold is not None:  # last: where they are, the fold is done
         number = run.selection.fold.number
         write_rows(folder / PREDICTIONS, [{**row, "fold": number} for row in found.rows])
     return found, page
 
 
+def _doubt(run: Run, found: Evaluation | None) -> None:
+    """Note in the run and its log whether the training diverged, or the model has not learnt."""
+    loss = None if found is None else found.metrics.get("loss")
+    run.diverged = diverged(run.first, run.last, loss, run.job.recipe)
+    run.doubts = [words for words in (run.diverged, "" if found is None else run.task.doubt(found)) if words]
+    for words in run.doubts:
+        run.log.event("note", run.state.step, text=words)
+
+
 def finish(run: Run) -> Path:
     """Evaluate the model that was kept, write the report, and print the result."""
     found, page = evaluate_run(run)
-    if found is not None:
-        run.log.say(run.task.summary(found))
-    run.log.say(f"report: {page}")
+    example = run.job.example()
+    for line in closing(run.task, run.folder, found, run.log.seconds, run.doubts, example):
+        run.log.say(line)
     return page

@@ -1,7 +1,9 @@
 """Build the model that training starts from: new, pretrained with a head for these classes, or frozen."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -14,9 +16,9 @@ from saccade.data.image.decode import header
 from saccade.data.image.preprocess import Preprocess
 from saccade.data.pictures import Pictures
 from saccade.data.splits import Splits
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError, ModelError, UsageError
 from saccade.models import names
-from saccade.models.build import Known, Vision, build, config_of
+from saccade.models.build import Known, Vision, build, config_of, from_json, to_json
 from saccade.models.looped import vit_of, with_vit
 from saccade.models.modules import depth_of
 from saccade.models.resnet import ResNetConfig
@@ -24,6 +26,7 @@ from saccade.models.vit import ViT
 from saccade.nn.block import BlockStyle
 from saccade.nn.patch import Image
 from saccade.processes import Team
+from saccade.task import read_start
 from saccade.vision.recipe import VisionRecipe
 from saccade.weights.identify import identify, locate
 from saccade.weights.load import Loaded, load
@@ -101,6 +104,30 @@ def prepare(recipe: VisionRecipe, labels: list[str]) -> Start:
     return Start(fresh, loaded.preprocess, f"{named} with {summary}", lineage, same)
 
 
+def describe_start(start: Start) -> str:
+    """Return the text of start.json, from which `rebuild` makes the same module."""
+    config, preprocess = to_json(config_of(start.module)), start.preprocess.to_json()
+    return json.dumps({"model": config, "preprocess": preprocess, "own_head": start.own_head}, indent=1)
+
+
+def rebuild(run: Path | None) -> Start | None:
+    """Return the untrained module of a run that a checkpoint fills; None if the start weights are needed."""
+    found = read_start(run)
+    if run is None or found is None:
+        return None
+    from saccade.tokens.kinds import KINDS
+    from saccade.weights.lineage import recorded
+
+    try:
+        module, preprocess = (
+            build(from_json(found["model"], KINDS)),
+            Preprocess.from_json(found["preprocess"]),
+        )
+        return Start(module, preprocess, "", recorded(run), bool(found.get("own_head")))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"start.json of {run} cannot be used ({error}); start a new run") from error
+
+
 def prepare_frozen(model: str, side: int, classes: int) -> Start:
     """Return a model with a head of zeros for these classes; the rest, pre-logits too, is unchanged.
 
@@ -148,6 +175,11 @@ def prepare_teacher(teacher: str, labels: list[str], preprocess: Preprocess) -> 
     """Load the larger model to distil from; it must have the same classes, in any order."""
     if not teacher:
         return None
+    if Path(teacher).is_absolute() and not Path(teacher).exists():
+        raise ModelError(
+            f"the teacher {teacher} is no longer there; training needs its answers at every step; "
+            "move it back, or give its new path as `teacher` in the run's recipe.json"
+        )
     loaded = load(locate(teacher))
     if sorted(loaded.labels) != sorted(labels):
         raise UsageError(

@@ -16,6 +16,7 @@ from saccade.engine.exported import read_exported
 from saccade.engine.select import MANY, open_exported, open_loaded
 from saccade.engine.stream import BATCH, Arrays, stream
 from saccade.errors import DataError, ModelError, NotFiniteError, SaccadeError, UsageError, not_finite
+from saccade.progress import track
 from saccade.weights.identify import Identified, identify
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ class Probabilities(Classifier):
 
 def probabilities_of(model: Classifier, images: Pictures) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return probabilities, labels and numbers of the images that can be read."""
-    found = list(ImagesByNumber(Probabilities(model), images).answers())
+    asked = ImagesByNumber(Probabilities(model), images).answers()
+    found = list(track(asked, len(images), "evaluating"))
     if not found:
         raise DataError("none of the images can be read; expected one or more")
     numbers = np.array([number for number, _ in found])

@@ -110,7 +110,10 @@ def right_of(
     modules: Sequence[nn.Module], preprocess: Preprocess, images: Pictures
 ) -> tuple[int, list[int], list[int]]:
     """Return the number of images and, for each module, how many it got right and answered like the first."""
-    found = list(ImagesByNumber(_SideBySide(modules, preprocess), images).answers())
+    from saccade.progress import track
+
+    asked = ImagesByNumber(_SideBySide(modules, preprocess), images).answers()
+    found = list(track(asked, len(images), "evaluating"))
     if not found:
         raise DataError("no images to evaluate on; expected one or more")
     answers = np.stack([classes for _, classes in found])

@@ -1,5 +1,6 @@
 """Evaluate a classifier on labelled images, with its most confident mistakes; loads without torch."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from saccade.errors import not_finite
 from saccade.metrics.classify import ClassifyScores, scores
 from saccade.report.thumbnails import enlarged
 from saccade.task import Evaluation
-from saccade.wording import show_name
+from saccade.wording import percent, show_name
 
 SHOWN, CORRECT = 24, 12
 """Mistakes, and correct examples, that the report shows."""
@@ -56,6 +57,28 @@ def evaluation(
     return Evaluation(
         split=details["split"], count=found.count, metrics=metrics, details=details, rows=rows or []
     )
+
+
+def class_rows(scores: dict[str, Any], labels: Sequence[str]) -> list[list[str]]:
+    """Return recall, precision, F1 and the most frequent mistake of each class, the lowest F1 first."""
+    confusion = np.array(scores["confusion"])
+    rows = [["class", "images", "correct", "recall", "precision", "F1", "mistaken for"]]
+    for i in np.argsort(scores["f1"], kind="stable").tolist():
+        if not scores["support"][i] and not confusion[:, i].any():
+            continue
+        wrong = confusion[i].copy()
+        wrong[i] = 0
+        often = int(wrong.argmax())
+        rows.append(
+            [
+                show_name(labels[i]),
+                f"{scores['support'][i]:,}",
+                f"{confusion[i, i]:,}",
+                *(percent(scores[name][i]) for name in ("recall", "precision", "f1")),
+                f"{show_name(labels[often])} ({wrong[often]:,})" if wrong[often] else "",
+            ]
+        )
+    return rows
 
 
 def _rows(images: Pictures, p: np.ndarray, numbers: np.ndarray) -> list[dict[str, Any]]:

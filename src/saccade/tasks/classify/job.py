@@ -3,9 +3,11 @@
 With a teacher, its answers are learnt too (Hinton et al. 2015, https://arxiv.org/abs/1503.02531).
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +26,7 @@ from saccade.errors import DataError
 from saccade.models.build import Vision
 from saccade.models.modules import bare, device_of, evaluating
 from saccade.processes import Team
+from saccade.progress import track
 from saccade.report.thumbnails import enlarged
 from saccade.task import Batch, Job
 from saccade.tasks.classify.prune_loss import Loss, pruning
@@ -98,6 +101,11 @@ def answers(
     with evaluating(module):
         for batch in batches:
             yield module(batch["image"].to(device)), batch["label"].to(device)
+
+
+def images_in(batch: Batch) -> int:
+    """Return the number of images in a batch."""
+    return int(batch["index"].shape[0])
 
 
 def samples(
@@ -177,7 +185,8 @@ class ClassifyJob(Job):
             return {}
         part = (0, 1) if team.sharded else team.part  # the shards of one model answer together
         batches, seen = scoring(val, self.preprocess, max(self.recipe.budget.batch, 32), 0, part), set[int]()
-        found = score_batches(module, note_seen(batches, seen))
+        shown = track(batches, len(range(part[0], len(val), part[1])), "validating", size=images_in)
+        found = score_batches(module, note_seen(shown, seen))
         self.unreadable("val", sorted(set(range(part[0], len(val), part[1])) - seen))
         count, names = found["count"], ("accuracy", "loss")
         sums = [count, *(found[name] * count for name in names)]
@@ -200,6 +209,12 @@ class ClassifyJob(Job):
     def reason(self, split: str, number: int) -> str:
         found = self.splits.by_name[split]
         return str(flaw(found, number) or f"{found.name(number)} could not be read")
+
+    def example(self) -> str:
+        images = self.splits.val or self.splits.train
+        path = images.file(0)
+        near = os.path.relpath(path) if path else ""
+        return quote(path if near.startswith("..") else near) if os.path.isfile(path) else "IMAGE"
 
     def examples(self) -> list[dict[str, str]]:
         return samples(self.splits.train, self.preprocess, self.recipe.augment, self.recipe.seed)

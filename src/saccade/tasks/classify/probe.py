@@ -19,7 +19,8 @@ from saccade.tasks.classify.recipe import ClassifyRecipe
 from saccade.tasks.classify.task import Classify
 from saccade.train.log import Log, StoppableLog
 from saccade.train.selection import Selection
-from saccade.train.start import new_run_folder, write_results
+from saccade.train.start import check_out, new_run_folder, write_results
+from saccade.train.summary import closing
 from saccade.values import one_of, validate, within
 from saccade.vision.backbone import is_name, prepare_frozen, usual_weights
 from saccade.vision.batches import check_unreadable
@@ -87,12 +88,14 @@ def probe(
     quiet: bool = False,
 ) -> Path:
     """Fit a head on the features of `model`; return the run folder, which is an ordinary model folder."""
+    check_out(out)
     selection = Selection(data=data, format=kind)
     job = start_probe(selection, model, changes)
-    folder = new_run_folder(selection, out, Classify(), job, job.probe)
+    folder = new_run_folder(selection, out, Classify(), job, job.probe, "probe")
     log = Log(folder, sum(job.batch_counts), quiet)
     try:
         _greet(log, job)
+        log.open("features")
         held = fit(job, folder, log)
         log.event("end", 0, reason="done")
         finish(job, folder, held, log)
@@ -161,8 +164,7 @@ def fit(job: ProbeJob, folder: Path, log: Log) -> Features:
     place = folder.parent / FOLDER
     extract = Extract(module, job.preprocess, place, settings.batch, settings.workers, log)
     (train, known), (val, _) = extract(job.splits.train), extract(job.held_out, job.batch_counts[0])
-    if log.panel is not None:
-        log.move(log.steps, "features")  # with all features cached the bar would stay at 0%
+    log.close()
     if place.is_dir():
         log.say(f"features {'read from' if known else 'cached in'} {place}")
     set_head(module.head, solve(settings, job.splits.train, train, log))
@@ -236,6 +238,6 @@ def finish(job: ProbeJob, folder: Path, held: Features, log: Log) -> None:
     images, task = job.held_out, Classify()
     p = answer_by_head(job.module, held.vectors).softmax(-1).double().numpy()
     found = evaluate_answers(images, p, images.labels[held.places], held.places, split="held-out")
-    page = write_results(folder, task, job, found)
-    log.say(task.summary(found))
-    log.say(f"report: {page}")
+    write_results(folder, task, job, found)
+    for line in closing(task, folder, found, log.seconds, filter(None, [task.doubt(found)]), job.example()):
+        log.say(line)

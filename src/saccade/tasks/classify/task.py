@@ -10,7 +10,7 @@ from saccade.errors import DataError, ModelError
 from saccade.report.html import Draw, Html, joined
 from saccade.report.run_page import Section
 from saccade.report.run_record import Record
-from saccade.task import SCRATCH, Evaluation, Job, Metric, Task
+from saccade.task import SCRATCH, START, Evaluation, Job, Metric, Task
 from saccade.vision.model import Classifier, load_vision, probabilities_of, wrap_vision
 from saccade.wording import count, some
 
@@ -76,12 +76,20 @@ class Classify(Task):
         from saccade.tasks.classify.job import ClassifyJob
         from saccade.tokens.plan import prunable
         from saccade.tokens.prune import prune
-        from saccade.vision.backbone import as_known, freeze, prepare, prepare_teacher
+        from saccade.vision.backbone import (
+            as_known,
+            describe_start,
+            freeze,
+            prepare,
+            prepare_teacher,
+            rebuild,
+        )
 
         assert isinstance(recipe, self.recipe)
         splits = splits if recipe.keep == 1 else as_known(splits, recipe.model)
         labels = list(splits.train.classes)
-        module, preprocess, summary, lineage, own_head = prepare(recipe, labels)
+        begun = rebuild(resume) or prepare(recipe, labels)
+        module, preprocess, summary, lineage, own_head = begun
         if resume is not None and lineage:
             from saccade.weights.lineage import recorded
 
@@ -102,6 +110,7 @@ class Classify(Task):
             facts={"classes": labels},
             lineage=lineage,
             own_head=own_head,
+            files={START: describe_start(begun)},
         )
 
     def load(
@@ -151,8 +160,28 @@ class Classify(Task):
         ends = f"95% CI {low:.1%} to {high:.1%}"
         return f"accuracy {found.metrics['accuracy']:.1%} on {found.count:,} {what}images ({ends})"
 
-    def score_line(self, scores: dict[str, float]) -> str:
-        return f"accuracy {scores['accuracy']:.1%}"
+    def doubt(self, found: Evaluation) -> str:
+        from saccade.metrics.interval import wilson
+
+        support = found.details["scores"]["support"]
+        most, low = max(support), wilson(int(found.metrics["correct"]), found.count)[0]
+        if low > most / found.count:
+            return ""
+        return (
+            "the accuracy is not clearly above that of always answering the largest class "
+            f"({most / found.count:.1%}); train longer, start from pretrained weights, "
+            "or validate on more images"
+        )
+
+    def next_commands(self, folder: Path, run: str, example: str) -> list[str]:
+        from importlib.util import find_spec
+
+        form = "onnx" if find_spec("onnx") else "torch"
+        return [
+            f"saccade predict {run} {example}",
+            f"saccade explain {run} {example} --html why.html",
+            f"saccade export {run} --to {form}",
+        ]
 
     def score_rows(self, found: Evaluation) -> list[tuple[str, str]]:
         from saccade.metrics.interval import wilson
@@ -203,6 +232,15 @@ class Classify(Task):
 
     def data_words(self, record: Record) -> Html:
         return joined([f" of {count(len(record.labels), 'class')}" if record.labels else ""])
+
+    def evaluation_sections(self, record: Record, draw: Draw) -> Iterator[Section]:
+        kept = ("confusions", "by-class", "reliability", "mistakes")
+        return (part for part in self.sections(record, draw) if part.anchor in kept)
+
+    def class_rows(self, found: Evaluation, labels: Sequence[str]) -> list[list[str]]:
+        from saccade.tasks.classify.evaluate import class_rows
+
+        return class_rows(found.details["scores"], labels)
 
     def sections(self, record: Record, draw: Draw) -> Iterator[Section]:
         from saccade.tasks.classify.report import sections

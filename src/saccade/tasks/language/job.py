@@ -15,6 +15,7 @@ from saccade.models.text.bert import BERTConfig
 from saccade.models.text.gpt import GPTConfig
 from saccade.models.text.names import Text
 from saccade.processes import Team, current
+from saccade.progress import track
 from saccade.task import Batch, Job
 from saccade.tasks.language.batches import Windows, once
 from saccade.tasks.language.data import RunningText
@@ -53,7 +54,11 @@ class LanguageJob(Job):
 
     def score(self, module: nn.Module, team: Team) -> dict[str, float]:
         losses = loss_for(self.model, module, seed=self.recipe.seed)
-        mine = losses.tally(module, once(self.held, context_of(self.model), BATCH, team.part))
+        context = context_of(self.model)
+        batches = once(self.held, context, BATCH, team.part)
+        total = (len(self.held) - 1) // (context * team.part[1]) or None
+        shown = track(batches, total, "validating", "windows", lambda batch: batch["tokens"].shape[0])
+        mine = losses.tally(module, shown)
         return losses.scores(LanguageTally(*team.sum(list(mine))))
 
     def save(self, folder: Path, module: nn.Module) -> None:
@@ -71,9 +76,7 @@ def start_job(recipe: TextRecipe, splits: Splits[RunningText], resume: Path | No
     def learnt() -> Vocabularies:
         return build.learn_vocabularies(recipe.words, team, lambda: splits.train, lead="")
 
-    model, summary = build.start_model(
-        recipe, build.kept_vocabularies(resume), learnt, (GPTConfig, BERTConfig)
-    )
+    model, summary = build.start_model(recipe, resume, learnt, (GPTConfig, BERTConfig))
     train, held = (model.vocabulary.running(part) for part in (splits.train, splits.val))
     if len(held) < FEWEST:
         raise DataError(f"the text to validate on has {len(held)} tokens; expected {FEWEST} or more")
@@ -82,7 +85,7 @@ def start_job(recipe: TextRecipe, splits: Splits[RunningText], resume: Path | No
         splits=splits,
         module=model.module,
         summary=summary,
-        files=Vocabularies(model.vocabulary).files,
+        files=Vocabularies(model.vocabulary).kept(model),
         model=model,
         windows=Windows(train, context_of(model), recipe.budget.batch, recipe.seed, team.part),
         held=held,

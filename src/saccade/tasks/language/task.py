@@ -89,13 +89,18 @@ class Language(Task):
         """Return the probability of a word, as the geometric mean: 1 over the perplexity."""
         return math.exp(-scores["loss"])
 
-    def score_line(self, scores: dict[str, float]) -> str:
-        return f"validation loss {scores['loss']:.4f}  perplexity {scores['perplexity']:.2f}"
-
     def summary(self, found: Evaluation) -> str:
         scores = found.metrics
         more = f"(loss {scores['loss']:.4f}, word accuracy {scores['accuracy']:.1%})"
         return f"perplexity {scores['perplexity']:.2f} {more} on {found.count:,} validation words"
+
+    def next_commands(self, folder: Path, run: str, example: str) -> list[str]:
+        from saccade.files.strict_json import read_json
+        from saccade.text.vocabulary import HOLE
+
+        kind = read_json(folder / "model.json")["model"]["kind"]
+        verb = f'fill {run} "The {HOLE} is"' if kind == "bert" else f'complete {run} "The"'
+        return [f"saccade {verb}", f"saccade evaluate {run}", f"saccade embed {run}"]
 
     def score_rows(self, found: Evaluation) -> list[tuple[str, str]]:
         scores = found.metrics

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import cast
 
 from torch import nn
@@ -14,6 +15,7 @@ from saccade.models.text.names import Text
 from saccade.models.text.seq2seq import Seq2SeqConfig
 from saccade.models.text.transformer import TransformerConfig
 from saccade.processes import Team, current
+from saccade.progress import track
 from saccade.task import Batch, Job
 from saccade.tasks.translate.batches import Buckets, Limit, Pairs, Shuffled, once
 from saccade.tasks.translate.data import Sentences
@@ -59,11 +61,18 @@ class TranslateJob(Job):
 
     def score(self, module: nn.Module, team: Team) -> dict[str, float]:
         losses, some = self._losses(module), self.held.take(evenly(len(self.held), SCORED))
-        mine = losses.tally(module, once(some, Limit(), team.part))
+        total = len(range(team.part[0], len(some), team.part[1]))
+        batches = once(some, Limit(), team.part)
+        shown = track(batches, total, "validating", "sentences", lambda batch: batch["source"].shape[0])
+        mine = losses.tally(module, shown)
         return losses.scores(TranslationTally.of(team.sum(mine.numbers())))
 
     def save(self, folder: Path, module: nn.Module) -> None:
         save_text(folder, replace(self.model, module=cast(Text, module)))
+
+    def example(self) -> str:
+        assert self.splits.val is not None
+        return quote(next(iter(self.splits.val)).source)
 
     def amount(self, batch: Batch) -> float:
         return float(batch["words"])
@@ -81,9 +90,7 @@ def start_job(recipe: TextRecipe, splits: "Splits[Sentences]", resume: Path | No
         )
         return build.learn_vocabularies(recipe.words, team, targets, sources)
 
-    model, summary = build.start_model(
-        recipe, build.kept_vocabularies(resume), learnt, (Seq2SeqConfig, TransformerConfig)
-    )
+    model, summary = build.start_model(recipe, resume, learnt, (Seq2SeqConfig, TransformerConfig))
     model = replace(model, sides=splits.train.sides)
     words = Vocabularies(model.vocabulary, model.source)
     train, val, notes = _numbered(splits.train, words), _numbered(splits.val, words), list[str]()
@@ -105,7 +112,7 @@ def start_job(recipe: TextRecipe, splits: "Splits[Sentences]", resume: Path | No
         summary=summary,
         notes=tuple(notes),
         facts={"sides": list(splits.train.sides)},
-        files=words.files,
+        files=words.kept(model),
         model=model,
         shuffled=Shuffled(train, Buckets(train.lengths, limit, recipe.seed), team.part),
         held=val,

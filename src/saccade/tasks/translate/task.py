@@ -89,15 +89,15 @@ class Translate(Task):
         """Return BLEU; while it is 0, the probability of a word breaks the tie."""
         return scores["bleu"] + min(1 / scores["perplexity"], 1) * 1e-6
 
-    def score_line(self, scores: dict[str, float]) -> str:
-        return f"BLEU {scores['bleu']:.1f}  perplexity {scores['perplexity']:.2f}"
-
     def summary(self, found: Evaluation) -> str:
         from saccade.metrics.text import signature
 
         scores = found.metrics
         line = f"BLEU {scores['bleu']:.2f}, perplexity {scores['perplexity']:.2f}"
         return f"{line} on {found.count:,} validation sentence pairs ({signature()})"
+
+    def next_commands(self, folder: Path, run: str, example: str) -> list[str]:
+        return [f"saccade translate {run} {example}", f"saccade evaluate {run}", f"saccade embed {run}"]
 
     def score_rows(self, found: Evaluation) -> list[tuple[str, str]]:
         scores, signed = found.metrics, found.details["signatures"]
