@@ -261,7 +261,9 @@ def _cell(value: Any) -> str:
 
 def read_start(run: Path | None) -> dict[str, Any] | None:
     """Return what start.json of a run holds; None if the run has no checkpoint that has the weights."""
-    if run is None or not (run / START).is_file() or not any((run / "checkpoints").glob("step-*")):
+    if run is None or not (run / START).is_file():
+        return None
+    if not any(path.name[5:].isdecimal() for path in (run / "checkpoints").glob("step-*")):  # half-written
         return None
     return read_json(run / START)
 

@@ -217,11 +217,9 @@ class Run:
             return
         self._timed = True
         if not self.time_budget.seconds:
-            each, epochs = bar.main.pace.each, self._epochs(self.state.steps)
-            words = (
-                f"{epochs:g} epochs, {self.state.steps:,} steps: about {duration(bar.left)} on this machine"
-            )
-            self.log.say(plan_line("time", f"{words} ({duration(each)} for a step)"))
+            each = duration(bar.main.pace.each)
+            words = f"{self.state.steps:,} steps: about {duration(bar.left)} on this machine"
+            self.log.say(plan_line("time", f"{words} ({each} for a step)"))
 
     def _epochs(self, step: int) -> int | float:
         """Return how many epochs a step is; one that ends early counts as a whole one."""
