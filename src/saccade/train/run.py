@@ -411,7 +411,10 @@ class Run:
         if state.ema is not None:
             checkpoint.restore_module(state.ema.module, tensors_of(state.module))
         state.steps = state.steps or self.plan.steps
-        self.epoch(state)
+        if self.job.splits.val is None:
+            self.save()
+        else:
+            self.epoch(state)
 
     def _stop(self) -> None:
         if self.stopped:
