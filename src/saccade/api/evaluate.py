@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from saccade.api.inputs import send
 from saccade.errors import UsageError
 from saccade.task import Evaluation, Task
 from saccade.tasks import find_task, task_of
@@ -17,7 +18,7 @@ class Evaluated(NamedTuple):
 
 
 def evaluate_model(
-    model: str, data: str, split: str = "", format: str = "auto", engine: str = ""
+    model: str, data: str, split: str = "", format: str = "auto", engine: str = "", device: str = "auto"
 ) -> Evaluated:
     """Evaluate what `model` refers to on one split: by default the first of test, val, train."""
     found = identify(locate(model))  # refuses a damaged file before torch is imported
@@ -26,6 +27,7 @@ def evaluate_model(
         raise UsageError(f"--engine does not work with the task {task.name}; leave it out")
     examples, chosen = _open(task, found, data, split, format)
     loaded = task.load(found, engine, len(examples))
+    send(loaded, device)
     return Evaluated(task, task.evaluate(loaded, task.align(loaded, examples, model, data), chosen))
 
 

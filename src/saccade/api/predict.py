@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from saccade.api.inputs import identify_model
+from saccade.api.inputs import identify_model, send
 from saccade.data.image.formats import EXPECTED, Source
 from saccade.engine.select import MANY
 from saccade.engine.stream import BATCH, StreamModel
@@ -87,7 +87,7 @@ def _walk(folder: bytes, above: set[tuple[int, int]], skipped: Skipped | None) -
 
 
 def open_model(
-    model: str, engine: str = "", images: int | float = MANY, top: int = 5
+    model: str, engine: str = "", images: int | float = MANY, top: int = 5, device: str = "auto"
 ) -> tuple[Task, StreamModel[Any]]:
     """Return a model or an exported graph, ready to answer, and its task; see `Task.load`."""
     found = identify_model(model, "any")  # refuses a damaged file before torch is imported
@@ -98,7 +98,9 @@ def open_model(
         raise ModelError(
             f"{show_name(model)} is for the task {task.name}, which `saccade predict` cannot run"
         )
-    return task, task.load(found, engine, images, top)
+    network = task.load(found, engine, images, top)
+    send(network, device)
+    return task, network
 
 
 def predict(

@@ -4,10 +4,22 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.arguments import AnyDataArgument, EngineOption, FormatOption, ModelArgument
+from saccade.cli.arguments import (
+    AnyDataArgument,
+    DeviceOption,
+    EngineOption,
+    FormatOption,
+    ModelArgument,
+    examples,
+)
 from saccade.cli.output import print_json
 
 
+@examples(
+    "saccade evaluate runs/photos photos",
+    "saccade evaluate runs/photos photos --split val --json",
+    "saccade evaluate runs/de-en pairs.tsv",
+)
 def evaluate(
     model: ModelArgument,
     data: AnyDataArgument,
@@ -17,14 +29,15 @@ def evaluate(
     kind: FormatOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the worst mistakes.")] = False,
     engine: EngineOption = "",
+    device: DeviceOption = "auto",
 ) -> None:
-    """Evaluate a model on labelled images: `saccade evaluate runs/pets pets/test`.
+    """Measure the accuracy of a model on labelled data.
 
     A text model is evaluated on sentence pairs or a text: `saccade evaluate runs/multi30k multi30k`.
     """
     from saccade.api.evaluate import evaluate_model
 
-    task, found = evaluate_model(model, data, split, kind, engine)
+    task, found = evaluate_model(model, data, split, kind, engine, device)
     if as_json:
         print_json({"data": data, **found.details})
         return

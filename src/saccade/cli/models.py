@@ -6,19 +6,25 @@ from typing import Annotated
 import typer
 
 from saccade.cli import arguments
+from saccade.cli.arguments import examples
 from saccade.cli.output import print_json, say, table
 from saccade.errors import UsageError
 
 COLOURS = {"ok": "green", "unknown": "yellow", "wrong": "red"}
 
 
+@examples(
+    "saccade models",
+    "saccade models vit_b16 vit_b16_384 resnet50",
+    "saccade models gpt2 --json",
+)
 def models(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Models to show; default: a list.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List architectures with their sizes and costs: `saccade models vit_b16 vit_b16_384 gpt2`."""
+    """List architectures with their sizes and costs."""
     from saccade.models import names as vision
     from saccade.models.cost import describe, describe_text
     from saccade.models.text import names as text
@@ -48,6 +54,11 @@ def _cell(column: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+@examples(
+    "saccade convert vit.npz --out vit",
+    "saccade convert checkpoint.pth --out cats --labels names.txt",
+    "saccade convert runs/photos --out photos-hf --to hf",
+)
 def convert(
     source: Annotated[
         str,
@@ -69,7 +80,7 @@ def convert(
         str | None, typer.Option(help="half, imagenet, or 3 means and 3 deviations, comma-separated.")
     ] = None,
 ) -> None:
-    """Convert a checkpoint to a model folder: `saccade convert vit.npz --out vit --labels names.txt`."""
+    """Convert a checkpoint to a model folder, or to another layout."""
     from saccade.api import convert as api
 
     size, values = arguments.size(image), arguments.normalise(normalise)
@@ -78,17 +89,27 @@ def convert(
     typer.echo(out)
 
 
+@examples(
+    "saccade pull google/vit-base-patch16-224",
+    "saccade pull google/vit-base-patch16-224 --out vit-base",
+    "saccade pull google/vit-base-patch16-224 --revision main",
+)
 def pull(
     name: Annotated[str, typer.Argument(metavar="HUB-ID", help="For example google/vit-base-patch16-224.")],
     revision: Annotated[str | None, typer.Option(help="A branch, tag or commit.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write a saccade model folder.")] = None,
 ) -> None:
-    """Fetch a model into the cache and check it: `saccade pull facebook/deit-tiny-patch16-224`."""
+    """Download a model from the Hugging Face hub."""
     from saccade.api import convert as api
 
     typer.echo(api.pull(name, revision, out))
 
 
+@examples(
+    "saccade doctor",
+    "saccade doctor runs/photos",
+    "saccade doctor vit.npz --pictures holiday",
+)
 def doctor(
     model: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="A model to test; default: test the machine.")
@@ -96,7 +117,7 @@ def doctor(
     pictures: Annotated[Path | None, typer.Option(help="A folder of ordinary images to test it on.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the machine, or a model file: `saccade doctor vit.npz --pictures holiday/`."""
+    """Check this machine, or a model file."""
     from saccade.api.doctor import check_machine, check_model
 
     if model is None and pictures is not None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 class Probe:
     """The settings of a probe, except its data."""
 
+    subject: ClassVar[str] = "a linear probe"
     method: str = one_of("probe", default="probe")
     model: str = ""
     """The weights whose features are read."""
