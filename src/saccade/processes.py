@@ -124,7 +124,8 @@ def find_device(wanted: str) -> torch.device:
         torch.zeros(1, device=wanted).to("cpu")  # does it exist, and does it work?
         return torch.device(wanted)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        why = str(error).split(". ")[0].split(" type at start")[0].splitlines()[0]
+        why = str(error).split(". ")[0].splitlines()[0]
+        why = "it is not the name of a device" if why.startswith("Expected one of") else why
         found = torch.accelerator.current_accelerator(check_available=True)
         here = ["auto", "cpu", *([found.type] if found else [])]
         raise UsageError(

@@ -21,9 +21,13 @@ class Optim:
     """The optimiser's settings."""
 
     lr: float = within(1e-9, 100, default=1e-3)
+    """The peak learning rate: it rises to this, then falls to 0 along a cosine."""
     decay: float = within(0, 100, default=0.05)
+    """Weight decay of AdamW, for matrices only."""
     beta2: float = within(0, 0.999999, default=0.999)
+    """AdamW's decay of the squared gradients."""
     clip: float = within(0, 1e9, default=1.0)
+    """The largest norm of the gradient; 0 means any."""
     layer_decay: float = within(0.01, 1, default=1.0)
     """Each layer's learning rate is this times that of the layer above it."""
     ema: float = within(0, 0.999999, default=0.0)
@@ -38,8 +42,11 @@ class Budget:
     """How long to train, and how often to evaluate and save."""
 
     epochs: int = within(1, 10**6, default=30)
+    """Passes over the training data."""
     batch: int = within(1, 10**6, default=64)
+    """Examples in a batch."""
     accumulate: int = within(1, 10**6, default=1)
+    """Batches whose gradients are added up before each step."""
     warmup: float = within(0, 0.9, default=0.1)
     """The share of all steps over which the learning rate rises."""
     patience: int = within(0, 10**6, default=0)
@@ -66,15 +73,19 @@ class Recipe:
     model: str = "vit_ti16"
     """A name (`saccade models`), or a model to start from."""
     dropout: float = within(0, 0.99, default=0.0)
+    """The share of activations that are zeroed in training."""
     optim: Optim = field(default_factory=Optim)
     budget: Budget = field(default_factory=Budget)
     seed: int = within(0, 2**31, default=0)
+    """Decides the split, the initial weights, the order and every augmentation."""
     val: float = within(0.01, 0.9, default=0.2)
     """The share of the data to validate on, if it has no validation split of its own."""
     bad: float = within(0, 0.99, default=0.01)
     """The share of unreadable images, or of incomplete sentence pairs, that is tolerated."""
     workers: int = within(0, 256, default=1)
+    """Processes that load data; 0: the training process does it."""
     precision: str = one_of("fp32", "bf16", "fp16", default="fp32")
+    """bf16 and fp16 use automatic mixed precision."""
     device: str = "auto"
     """auto: the accelerator if there is one, else the CPU."""
     compile: bool = False

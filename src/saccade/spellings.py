@@ -85,7 +85,6 @@ VERBS = _spread(
         "features extract search similar tsne umap": "embed",
         "analyze analyse clean dedupe duplicates lint": "check",
         "generate": "complete",
-        "captions": "translate",
         "info env diagnose": "doctor",
         "compress speedup": "prune",
         "help": "--help",
@@ -182,11 +181,14 @@ def near_hub_id(word: str) -> str:
     return "" if word in HUB_IDS else did_you_mean(word.lower(), HUB_IDS)
 
 
-def option_hint(option: str, verb: str, options: Collection[str], arguments: Sequence[str]) -> str:
+def option_hint(
+    option: str, verb: str, options: Collection[str], arguments: Sequence[str], fields: Collection[str] = ()
+) -> str:
     """Return what to write in place of an option that a command does not have.
 
     Args:
         arguments: The command's arguments in their order, in capitals.
+        fields: The recipe fields that its --set changes.
     """
     word = option.lstrip("-").replace("_", "-").lower()
     exact = f"--{word}"
@@ -196,11 +198,11 @@ def option_hint(option: str, verb: str, options: Collection[str], arguments: Seq
             return f"; `saccade {verb}` calls it {each}"
         if each in arguments:
             return f"; give {each} without an option: `saccade {verb} {' '.join(arguments)}`"
-        if each[0] != "-" and each.islower() and verb == "train":
-            return f"; it is a recipe field: --set {each}=VALUE"
-    for each in wanted:
+    for each in (*wanted, word.replace("-", "_")):
+        if field := next((name for name in fields if each in (name, name.rpartition(".")[2])), ""):
+            return f"; it is a recipe field: --set {field}=VALUE"
         if each.removeprefix("--") in TRAIN:
-            return f"; only `saccade train` has {each}"
+            return f"; `saccade {verb}` has none (`saccade train` has {each})"
     near = did_you_mean(option, [each for each in options if each != "--help"], show=str)
     if near or verb != "train":
         return near

@@ -156,10 +156,7 @@ def _run(words: list[str], interrupt: Interrupt) -> NoReturn:
 def _check_words(verb: str, rest: list[str], before: list[str]) -> None:
     """Refuse a command that does not exist, and words such as epochs=3, with what to type instead."""
     if verb and verb not in VERBS and set(before) <= {"--debug"}:
-        hint = verb_hint(verb, rest, VERBS)
-        raise UsageError(
-            f"no such command {verb!r}{hint}{'' if hint[-1:] == '?' else ';'} see `saccade --help`"
-        )
+        raise UsageError(_see(f"no such command {verb!r}{verb_hint(verb, rest, VERBS)}", "saccade"))
     if verb not in VERBS or VERBS[verb] == "text":  # whose arguments are texts
         return
     if any(re.match(r"[A-Za-z_]\w*=", word) and not os.path.exists(word) for word in rest):
@@ -174,6 +171,16 @@ def _accepted(command: Any) -> tuple[list[str], list[str]]:
     """Return the options of a command, and its arguments in capitals."""
     options = [name for each in command.params for name in each.opts if name[:1] == "-"]
     return options, [each.metavar or each.name.upper() for each in command.params if each.opts[0][:1] != "-"]
+
+
+def _fields(command: Any) -> list[str]:
+    """Return the recipe fields that a command sets."""
+    if command.name != "train":
+        return []
+    from saccade.tasks import find_task
+    from saccade.values import flatten
+
+    return list(flatten(find_task().recipe()))
 
 
 def _busy() -> list[str]:
@@ -225,10 +232,18 @@ def _usage(error: Any) -> str:
     if option := getattr(error, "option_name", "") if type(error).__name__ == "NoSuchOption" else "":
         words = f"no such option: {option}"
         if ctx:
-            words += option_hint(option, ctx.command.name or "", *_accepted(ctx.command))
-    elif (extra := re.search(r"extra argument \((\S+?)\)", words)) and (name := architecture(extra[1])):
+            words += option_hint(
+                option, ctx.command.name or "", *_accepted(ctx.command), _fields(ctx.command)
+            )
+    elif (extra := re.search(r"extra argument\S* \((\S+?)\)", words)) and (name := architecture(extra[1])):
         words += f"; name an architecture with --model {name}"
-    return f"{words[:1].lower()}{words[1:]}{'' if words[-1:] == '?' else ';'} see `{path} --help`"
+    return _see(f"{words[:1].lower()}{words[1:]}", path)
+
+
+def _see(words: str, path: str) -> str:
+    """Return the sentence with the help to read, unless it names that already."""
+    end = f"`{path} --help`"
+    return words if end in words else f"{words} See {end}" if words[-1:] == "?" else f"{words}; see {end}"
 
 
 def _refused(error: OSError) -> tuple[str, int] | None:

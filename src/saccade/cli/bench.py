@@ -11,9 +11,9 @@ from saccade.errors import UsageError
 
 
 @examples(
-    "saccade bench runs/photos",
-    "saccade bench vit_ti16 resnet18 --batch 1,4 --seconds 0.5",
-    "saccade bench runs/photos --data photos --engine eager,onnx",
+    "saccade bench runs/pets",
+    "saccade bench vit_ti16 resnet18 --engine onnx --seconds 0.5",
+    "saccade bench runs/pets --data pets --engine eager,onnx",
 )
 def bench(
     models: Annotated[

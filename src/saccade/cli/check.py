@@ -19,9 +19,9 @@ CLASSES = 40
 
 
 @examples(
-    "saccade check photos",
-    "saccade check photos --html check.html",
-    "saccade check photos --run runs/photos --json",
+    "saccade check pets",
+    "saccade check pets --html check.html",
+    "saccade check pets --run runs/pets --json",
 )
 def check(
     data: DataArgument,

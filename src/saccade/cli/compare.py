@@ -16,9 +16,9 @@ FRACTIONS = "0.1,0.3,1"
 
 
 @examples(
-    "saccade compare photos --fractions 1 --set budget.epochs=2",
-    "saccade compare photos --models vit_xs8_32,vit_mini8_32 --equal params",
-    "saccade compare --resume runs/compare-photos",
+    "saccade compare pets --fractions 1 --set budget.epochs=2",
+    "saccade compare pets --models vit_xs8_32,resnet18_small_32 --equal params",
+    "saccade compare --resume runs/compare-pets",
 )
 def compare(
     data: DataArgument = "",

@@ -20,9 +20,9 @@ LISTED = 10
 
 
 @examples(
-    "saccade embed runs/photos photos",
-    "saccade embed runs/photos photos --query cat.jpg --top 3",
-    "saccade embed runs/photos photos --map pca --out map",
+    "saccade embed runs/pets pets",
+    "saccade embed runs/pets pets --query cat.jpg --top 3",
+    "saccade embed runs/pets pets --map pca --out map",
 )
 def embed(
     model: ModelArgument,

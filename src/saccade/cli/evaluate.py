@@ -16,8 +16,8 @@ from saccade.cli.output import print_json
 
 
 @examples(
-    "saccade evaluate runs/photos photos",
-    "saccade evaluate runs/photos photos --split val --json",
+    "saccade evaluate runs/pets pets",
+    "saccade evaluate runs/pets pets --split train --json",
     "saccade evaluate runs/de-en pairs.tsv",
 )
 def evaluate(

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 @examples(
-    "saccade explain runs/photos cat.jpg",
-    "saccade explain runs/photos cat.jpg --target dog --html why.html",
-    "saccade explain runs/photos holiday/ --all --count 4",
+    "saccade explain runs/pets cat.jpg",
+    "saccade explain runs/pets cat.jpg --target dog --html why.html",
+    "saccade explain runs/pets photos/ --all --count 4",
 )
 def explain(
     model: ModelArgument,

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 @examples(
-    "saccade export runs/photos",
-    "saccade export runs/photos photos-ov --to openvino",
-    "saccade export runs/photos small --int8 --data photos",
+    "saccade export runs/pets",
+    "saccade export runs/pets pets-ov --to openvino",
+    "saccade export runs/pets small --int8 --data pets",
 )
 def export(
     model: ModelArgument,

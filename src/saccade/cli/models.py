@@ -57,7 +57,7 @@ def _cell(column: str, value: object) -> str:
 @examples(
     "saccade convert vit.npz --out vit",
     "saccade convert checkpoint.pth --out cats --labels names.txt",
-    "saccade convert runs/photos --out photos-hf --to hf",
+    "saccade convert runs/pets --out pets-hf --to hf",
 )
 def convert(
     source: Annotated[
@@ -107,8 +107,8 @@ def pull(
 
 @examples(
     "saccade doctor",
-    "saccade doctor runs/photos",
-    "saccade doctor vit.npz --pictures holiday",
+    "saccade doctor runs/pets",
+    "saccade doctor vit.npz --pictures photos",
 )
 def doctor(
     model: Annotated[

@@ -26,8 +26,8 @@ BLOCK = 1000
 
 
 @examples(
-    "saccade predict runs/photos cat.jpg",
-    "saccade predict runs/photos holiday/ --top 1 --csv",
+    "saccade predict runs/pets cat.jpg",
+    "saccade predict runs/pets photos/ --top 1 --csv",
     "saccade predict google/vit-base-patch16-224 cat.jpg",
 )
 def predict(

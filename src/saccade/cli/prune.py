@@ -16,9 +16,9 @@ MUCH = 0.1
 
 
 @examples(
-    "saccade prune runs/photos photos --keep 0.7 --how merge",
-    "saccade prune runs/photos photos --keep 0.5 --set budget.epochs=2",
-    "saccade prune runs/photos photos --speed-up 1.1",
+    "saccade prune runs/pets pets --keep 0.7 --how merge",
+    "saccade prune runs/pets pets --keep 0.5 --set budget.epochs=2",
+    "saccade prune runs/pets pets --target-ms 1000 --json",
 )
 def prune(
     model: ModelArgument,

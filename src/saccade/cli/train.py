@@ -10,8 +10,8 @@ from saccade.errors import UsageError, check_number
 
 
 @examples(
-    "saccade train photos",
-    "saccade train photos --epochs 3 --batch 16 --lr 3e-4",
+    "saccade train pets",
+    "saccade train pets --epochs 3 --batch 16 --lr 3e-4",
     "saccade train book.txt --model gpt_mini --epochs 1",
 )
 def train(

@@ -33,6 +33,7 @@ class Probe:
 
     subject: ClassVar[str] = "a linear probe"
     method: str = one_of("probe", default="probe")
+    """Marks the run as a probe."""
     model: str = ""
     """The weights whose features are read."""
     image: int = within(0, 2**14, default=0)
@@ -42,12 +43,15 @@ class Probe:
     folds: int = within(2, 100, default=5)
     """Cross-validation folds of the training images, to choose a strength."""
     batch: int = within(1, 10**6, default=32)
+    """Images whose features are computed together."""
     seed: int = within(0, 2**31, default=0)
+    """Decides the split and the folds."""
     val: float = within(0.01, 0.9, default=0.2)
     """The share of images held out for validation, where the data has no split of its own."""
     bad: float = within(0, 0.99, default=0.01)
     """The largest allowed share of unreadable images."""
     workers: int = within(0, 256, default=1)
+    """Processes that load images; 0: the main process does it."""
 
     def __post_init__(self) -> None:
         validate(self)
