@@ -201,8 +201,11 @@ def test_load_takes_another_preprocessing_and_other_labels(folder, photo):
 
 def test_load_refuses_a_device_that_is_not_there(folder):
     assert saccade.load(folder, device="cpu").device == torch.device("cpu")
+    assert saccade.load(folder).device.type == str(torch.accelerator.current_accelerator() or "cpu")
     for device in ("cuda:99", "nonsense"):
-        with pytest.raises(UsageError, match=f"device '{device}' cannot be used here"):
+        with pytest.raises(
+            UsageError, match=f"device is '{device}', which is not available here .* auto, cpu"
+        ):
             saccade.load(folder, device=device)
 
 

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import training_page
 import typer.main
 
 from saccade.cli import app
@@ -24,9 +25,11 @@ from saccade.models.cost import describe, describe_text
 from saccade.models.text import names as text
 from saccade.nn import block, norm, pool, position_kinds, resample
 from saccade.recipe import override, read_recipe
+from saccade.tasks.classify.probe import Probe
 from saccade.tasks.classify.recipe import ClassifyRecipe
 from saccade.text import tokenizer_json
 from saccade.text.recipe import TextRecipe
+from saccade.values import flatten
 from saccade.weights.formats import npz, safetensors
 from saccade.weights.formats import zip as archive
 from saccade.weights.formats.pickle import child, convert, machine
@@ -148,6 +151,17 @@ def test_every_verb_has_a_page_with_a_command_and_all_of_its_options(verb):
 def test_a_page_names_no_option_that_its_verb_does_not_have(verb):
     known = {opt for param in COMMANDS[verb].params for opt in param.opts}
     assert set(re.findall(r"`(--[a-z0-9-]+)", page(verb))) <= known
+
+
+def test_the_page_of_recipes_lists_every_field_as_it_is():
+    text = training_page.PAGE.read_text(encoding="utf-8")
+    assert training_page.page(text) == text, "run `python tests/training_page.py`"
+
+
+@pytest.mark.parametrize("recipe", [ClassifyRecipe, TextRecipe, Probe])
+def test_every_field_of_a_recipe_has_a_line(recipe):
+    text = training_page.PAGE.read_text(encoding="utf-8")
+    assert flatten(recipe()).keys() <= set(re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE))
 
 
 def test_every_page_is_in_the_navigation_once():

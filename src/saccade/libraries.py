@@ -15,6 +15,26 @@ CACHES = {"MPLCONFIGDIR": "matplotlib", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
 """Variables that move a library's cache, and its folder name in ours."""
 
 
+PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn"}
+"""Modules whose package has another name."""
+EXTRAS = {
+    "huggingface_hub": "hub", "httpx2": "hub", "onnx": "onnx", "onnxruntime": "onnx", "openvino": "openvino",
+    "pyarrow": "shards", "tokenizers": "text", "sacrebleu": "text", "tensorboard": "track", "faiss": "embed",
+    "umap": "embed",
+}  # fmt: skip
+"""Modules that come with an extra of saccade."""
+
+
+def missing(module: str) -> str:
+    """Return how to install a module that cannot be found; "" for one of saccade's own."""
+    name = module.partition(".")[0]
+    if name in ("", "saccade"):
+        return ""
+    extra = EXTRAS.get(name)
+    package = f"'saccade[{extra}]'" if extra else PACKAGES.get(name, name)
+    return f"the package {PACKAGES.get(name, name)} is not installed; run `pip install {package}`"
+
+
 def cache_folder() -> Path:
     """Return the folder of choices, graphs and the libraries' caches; it is safe to delete."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"

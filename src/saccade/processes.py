@@ -50,14 +50,7 @@ class Team:
     def device(self, wanted: str) -> torch.device:
         """Return the wanted device, or for auto this process's accelerator, else the CPU."""
         if wanted != "auto":
-            try:
-                torch.zeros(1, device=wanted).to("cpu")  # does it exist, and does it work?
-                return torch.device(wanted)
-            except (RuntimeError, AssertionError, NotImplementedError) as error:
-                why = str(error).split(". ")[0].splitlines()[0]
-                raise UsageError(
-                    f"device is {wanted!r}, which is not available ({why}); set device=auto"
-                ) from error
+            return find_device(wanted)
         found = torch.accelerator.current_accelerator(check_available=True)
         if found is None:
             return torch.device("cpu")
@@ -126,6 +119,23 @@ class Team:
         box: list[Any] = [None] * self.size
         dist.all_gather_object(box, value)
         return box
+
+
+def find_device(wanted: str) -> torch.device:
+    """Return a device that works here, or for auto the accelerator, else the CPU; name those there are."""
+    if wanted == "auto":
+        return ALONE.device(wanted)
+    try:
+        torch.zeros(1, device=wanted).to("cpu")  # does it exist, and does it work?
+        return torch.device(wanted)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        why = str(error).split(". ")[0].splitlines()[0]
+        why = "it is not the name of a device" if why.startswith("Expected one of") else why
+        found = torch.accelerator.current_accelerator(check_available=True)
+        here = ["auto", "cpu", *([found.type] if found else [])]
+        raise UsageError(
+            f"device is {wanted!r}, which is not available here ({why}); choose one of {', '.join(here)}"
+        ) from error
 
 
 ALONE = Team()

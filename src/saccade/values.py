@@ -6,6 +6,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 from saccade.errors import check_number, check_word, did_you_mean
+from saccade.spellings import FIELDS
 
 T = TypeVar("T")
 
@@ -25,12 +26,33 @@ def from_json(kind: type[T], found: Any) -> T:
     return kind(**{name: _value(name, known[name], value) for name, value in found.items()})
 
 
+def flatten(value: Any) -> dict[str, Any]:
+    """Return the fields by name, those of groups like `optim.lr`."""
+    found: dict[str, Any] = {}
+    for each in fields(value):
+        inner = getattr(value, each.name)
+        if is_dataclass(inner):
+            found |= {f"{each.name}.{name}": one for name, one in flatten(inner).items()}
+        else:
+            found[each.name] = inner
+    return found
+
+
 def check_field(kind: type, name: str) -> None:
-    """Refuse a name that is not a field of `kind`, and suggest the nearest."""
+    """Refuse a name that is not a field of `kind`, and suggest the nearest, also in a group of fields."""
     known = [each.name for each in fields(kind)]
-    if name not in known:
-        hint = did_you_mean(name, known, f" (it has {', '.join(known)})")
-        raise ValueError(f"{kind.__name__} has no field {name!r}{hint}")
+    if name in known:
+        return
+    inner = [f"{each.name}.{one.name}" for each in fields(kind) if is_dataclass(each.type)
+             for one in fields(each.type)]  # fmt: skip
+    other = FIELDS.get(name.replace("_", "-").lower(), "")
+    meant = [each for each in inner if each.endswith(f".{name}")] or [
+        each for each in (*known, *inner) if each == other or each.endswith(f".{other}")
+    ]
+    hint = f"; did you mean {meant[0]!r}?" if meant else did_you_mean(name, known)
+    if not hint:
+        hint = did_you_mean(name, [each.partition(".")[2] for each in inner], f" (it has {', '.join(known)})")
+    raise ValueError(f"{kind.__name__} has no field {name!r}{hint}")
 
 
 def within(low: int | float, high: int | float, *, default: Any = MISSING, name: str = "") -> Any:

@@ -78,9 +78,10 @@ def test_the_options_are_those_of_the_golden_list():
     assert listed() == OPTIONS.read_text().splitlines(), "a new option is a decision: add it to options.txt"
 
 
-def test_no_command_has_more_than_twelve_options():
+def test_no_command_has_too_many_options():
     for name in COMMANDS:
-        assert sum(line.startswith(f"saccade {name} ") for line in listed()) <= 12
+        most = 18 if name == "train" else 13  # which has the recipe fields that everybody types
+        assert sum(line.startswith(f"saccade {name} ") for line in listed()) <= most
 
 
 def test_the_help_of_every_command_has_an_example_of_it():
@@ -90,8 +91,17 @@ def test_the_help_of_every_command_has_an_example_of_it():
         assert re.search(rf"^  {name} ", done.out, re.MULTILINE)
         told = run(name, "--help")
         assert (told.code, told.err) == (0, "")
-        assert f"`saccade {name}" in " ".join(told.out.split())
+        assert len(re.findall(rf"^    saccade {name}\b", told.out.split("Examples:")[1], re.MULTILINE)) == 3
         assert run(name, "-h").out == told.out
+
+
+def test_the_help_fits_80_columns_with_no_line_cut(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("--help").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage:")]
+    for name in COMMANDS:
+        assert max(map(len, run(name, "--help").out.splitlines())) <= 80
 
 
 def test_no_word_at_all_shows_the_help_as_an_error():
@@ -107,7 +117,7 @@ def test_the_version_is_told():
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["prdict"], "no such command 'prdict'. Did you mean 'predict'?; see `saccade --help`"),
+        (["prdict"], "no such command 'prdict'; did you mean 'predict'? See `saccade --help`"),
         (["--nonsense"], "no such option: --nonsense; see `saccade --help`"),
         (["predict"], "missing argument 'MODEL'; see `saccade predict --help`"),
         (["predict", "model"], "missing argument 'PICTURE'; see `saccade predict --help`"),

@@ -73,7 +73,7 @@ WORDS = {
     "--resume nowhere": "nowhere is not a run folder",
     "--resume pictures": "pictures is not a run folder",
     "--resume photo.png": "photo.png is not a run folder",
-    "pictures --epochs 3": "no such option: --epochs",
+    "pictures --epohcs 3": "no such option: --epohcs; did you mean --epochs? See `saccade train --help`",
     "pictures more": "unexpected extra argument",
     "pictures --out": "requires an argument",
     "pictures --format folder": "did you mean 'folders'?",

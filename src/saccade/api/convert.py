@@ -53,7 +53,9 @@ def convert(
             from saccade.api.models import Model
 
             model = (
-                load(found, text=True) if found.text else load(found, image=image, patch=patch, labels=labels)
+                load(found, device="cpu", text=True)
+                if found.text
+                else load(found, image=image, patch=patch, labels=labels, device="cpu")
             )
         except SaccadeError as error:  # name the user's checkpoint, not our copy of it
             raise type(error)(str(error).replace(str(path), printable(given))) from error
@@ -99,4 +101,4 @@ def pull(name: str, revision: str | None = None, out: Path | None = None) -> Pat
         return folder
     from saccade.api.load import load
 
-    return load(folder).save(out)
+    return load(folder, device="cpu").save(out)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from saccade.api.inputs import Say, check_ability, own_source
+from saccade.api.inputs import Say, check_ability, own_source, send
 from saccade.errors import SaccadeError, UsageError
 from saccade.files.atomic import new_folder, run_path
 from saccade.progress import tracking
@@ -41,6 +41,7 @@ class EmbedOptions:
     changes: Sequence[str] = field(default_factory=list)
     """NAME=VALUE for saccade.embedding.survey.EmbedSettings."""
     format: str = "auto"
+    device: str = "auto"
 
     @property
     def asks(self) -> bool:
@@ -111,6 +112,7 @@ def _embed_images(found: "Identified", name: str, options: EmbedOptions, say: Sa
     if options.split:
         images = images.only(options.split)
     loaded = load(found)
+    send(loaded, options.device)
     title = Path(data).resolve().name
     out = options.out or run_path(data, "embed-")
     vectors = _vectors(loaded, images, out, settings)

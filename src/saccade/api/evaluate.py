@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from saccade.api.inputs import OwnData, is_run, own_data
+from saccade.api.inputs import OwnData, is_run, own_data, send
 from saccade.errors import SaccadeError, UsageError
 from saccade.task import Evaluation, Task
 from saccade.tasks import find_task, task_of
@@ -30,7 +30,12 @@ class Evaluated(NamedTuple):
 
 
 def evaluate_model(
-    model: str, data: str = "", split: str = "", format: str = "auto", engine: str = ""
+    model: str,
+    data: str = "",
+    split: str = "",
+    format: str = "auto",
+    engine: str = "",
+    device: str = "auto",
 ) -> Evaluated:
     """Evaluate what `model` refers to on one split: by default the first of test, val, train.
 
@@ -45,6 +50,7 @@ def evaluate_model(
     examples, chosen = _open(task, found, own, model, data, split, format)
     data = data or (own.source if own else "")
     loaded = task.load(found, engine, len(examples))
+    send(loaded, device)
     result = task.evaluate(loaded, task.align(loaded, examples, model, data), chosen)
     return Evaluated(task, result, data, getattr(loaded, "labels", []), found.folder)
 

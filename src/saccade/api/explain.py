@@ -54,6 +54,7 @@ class ExplainSettings:
     inside: bool = False
     quick: bool = False
     """Skip the faithfulness test."""
+    device: str = "auto"
 
 
 class ImageResult(NamedTuple):
@@ -166,7 +167,7 @@ def _explain_images(
     check_free(settings.out)
     from saccade.api.load import load
 
-    model = load(found)
+    model = load(found, device=settings.device)
     model.check_classes()
     method = _method(model, settings.method)
     if settings.target is not None:

@@ -57,6 +57,14 @@ def export(
         raise UsageError(
             "--to torch supports only floats and float32; choose --to onnx or --to openvino instead"
         )
+    for what, word in {"--format": format, "OUT": "" if out is None else str(out)}.items():
+        if word in FORMATS and word != (to if what == "OUT" else ""):
+            use = "it says what DATA is" if what == "--format" else "that is the folder to write"
+            raise UsageError(f"{what} is {word!r}, but {use}; to export to {word}, give --to {word}")
+    if format != "auto" and not data:
+        raise UsageError(
+            f"--format is {format!r}, but it says what DATA is and there is no --data; leave it out"
+        )
     if not isinstance(model, str):
         assert out is not None
         check_free(out)

@@ -42,6 +42,20 @@ def check_ability(found: Identified, ability: str) -> None:
         raise UsageError(f"saccade {ability} does not work with models for the task {task.name}")
 
 
+def send(model: Any, device: str) -> None:
+    """Send a model to a device; an engine runs on the CPU, without torch."""
+    if not getattr(model, "on_torch", True):
+        if device not in ("auto", "cpu"):
+            raise UsageError(
+                f"--device is {device!r}, but exported graphs and engines run on the CPU; leave it out, or "
+                "give the run that the graph was exported from"
+            )
+        return
+    from saccade.processes import find_device
+
+    model.module.to(find_device(device))
+
+
 class OwnData(NamedTuple):
     """The data that a run was trained on."""
 

@@ -12,6 +12,7 @@ from saccade.data.image.preprocess import Preprocess
 from saccade.errors import UsageError, check_number, check_word
 from saccade.models import names
 from saccade.models.build import Vision, build
+from saccade.processes import find_device
 from saccade.tasks import task_of
 from saccade.weights.identify import Identified, identify, locate
 from saccade.weights.load import load as load_path
@@ -30,12 +31,12 @@ def load(
     patch: int | None = None,
     preprocess: Preprocess | None = None,
     labels: Sequence[str] | None = None,
-    device: str | torch.device = "cpu",
+    device: str | torch.device = "auto",
     text: Literal[False] = False,
 ) -> Model: ...
 @overload
 def load(
-    source: str | Path | Identified, *, device: str | torch.device = "cpu", text: Literal[True]
+    source: str | Path | Identified, *, device: str | torch.device = "auto", text: Literal[True]
 ) -> "TextModel": ...
 def load(
     source: str | Path | Identified,
@@ -44,7 +45,7 @@ def load(
     patch: int | None = None,
     preprocess: Preprocess | None = None,
     labels: Sequence[str] | None = None,
-    device: str | torch.device = "cpu",
+    device: str | torch.device = "auto",
     text: bool = False,
 ) -> "Model | TextModel":
     """Load a model folder, a .safetensors or .npz file, a timm or Hugging Face folder, or a hub id.
@@ -53,11 +54,12 @@ def load(
         image: another image size; the positions are resampled.
         patch: another patch size; the kernel is resampled.
         preprocess, labels: replace those that are stored with the weights.
+        device: auto (the accelerator if there is one, else the CPU), cpu, cuda, mps, ...
         text: tells a type checker to expect a text model.
     """
     if patch is not None:
         check_number("patch", patch, 1, 1024)
-    _check_device(device)
+    where = find_device(str(device))
     found = source if isinstance(source, Identified) else identify(locate(source))
     if found.text or text:
         if any(given is not None for given in (image, patch, preprocess, labels)):
@@ -69,7 +71,7 @@ def load(
         from saccade.api.text_models import TextModel
 
         text_model = task_of(found).load(found)
-        text_model.module.to(device)
+        text_model.module.to(where)
         return TextModel(text_model)
     task = task_of(found)
     loaded = load_path(found, _pair(image), patch)
@@ -80,20 +82,12 @@ def load(
     model = Model(loaded.module, preprocess or loaded.preprocess, labels or loaded.labels, task.name)
     model.layout, model.origin = loaded.layout, found
     model.folder = found.folder if (found.folder / "recipe.json").is_file() else None
-    model.module.to(device)
+    model.module.to(where)
     return model
 
 
 def _pair(image: int | tuple[int, int] | None) -> tuple[int, int] | None:
     return (image, image) if isinstance(image, int) else image
-
-
-def _check_device(device: str | torch.device) -> None:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        found = str(error).split("\n")[0]
-        raise UsageError(f"device {str(device)!r} cannot be used here ({found}); use cpu") from error
 
 
 @overload

@@ -1,5 +1,6 @@
 """Image models: load or create one, then predict, evaluate, explain, embed, prune, export or save it."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
@@ -8,10 +9,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from PIL import Image
 
@@ -36,8 +38,9 @@ from saccade.weights.load import load as load_path
 from saccade.weights.save import save_folder
 
 T = TypeVar("T")
-ONE = (str, bytes, Path, np.ndarray, Image.Image, Stream)
+ONE = (str, bytes, Path, np.ndarray, Image.Image, Stream, torch.Tensor)
 """Types of a single image; anything else holds several."""
+ImageInput = PictureSource | torch.Tensor
 
 
 class Model:
@@ -85,19 +88,19 @@ class Model:
 
     @overload  # a str is one image, though Python calls it an iterable of str
     def predict(  # type: ignore[overload-overlap]
-        self, source: PictureSource, top: int = 5, *, batch: int = BATCH, progress: bool = False
+        self, source: ImageInput, top: int = 5, *, batch: int = BATCH, progress: bool = False
     ) -> Predictions: ...
     @overload
     def predict(  # type: ignore[overload-overlap]
-        self, source: Iterator[PictureSource], top: int = 5, *, batch: int = BATCH, progress: bool = False
+        self, source: Iterator[ImageInput], top: int = 5, *, batch: int = BATCH, progress: bool = False
     ) -> Iterator[Predictions]: ...
     @overload
     def predict(
-        self, source: Iterable[PictureSource], top: int = 5, *, batch: int = BATCH, progress: bool = False
+        self, source: Iterable[ImageInput], top: int = 5, *, batch: int = BATCH, progress: bool = False
     ) -> list[Predictions]: ...
     def predict(
         self,
-        source: PictureSource | Iterable[PictureSource],
+        source: ImageInput | Iterable[ImageInput],
         top: int = 5,
         *,
         batch: int = BATCH,
@@ -105,7 +108,11 @@ class Model:
     ) -> Predictions | Iterator[Predictions] | list[Predictions]:
         """Return the likeliest classes of an image (path, bytes, PIL image, array), or of each in a list.
 
-        A generator of images gives a generator of answers, which reads only a few batches ahead.
+        A generator of images gives a generator of answers, which reads only a few batches ahead. A folder
+        gives a list: an answer to each image below it, sorted by path. A tensor of shape (3, H, W) is one
+        image and (b, 3, H, W) several, uint8 from 0 to 255 or float from 0 to 1, in RGB; they are resized,
+        cropped and normalised as the model wants. A tensor that is normalised already goes to
+        `model.module`.
 
         Args:
             batch: Images to compute together.
@@ -115,6 +122,7 @@ class Model:
         if top < 1:
             raise UsageError(f"top is {top}; expected 1 or more")
         check_number("batch", batch, 1, 10**6)
+        source = _several(source)
         if isinstance(source, ONE):
             return self.predict([source], top)[0]
         answers = self._answers(source, top, batch)
@@ -122,9 +130,9 @@ class Model:
             answers = _with_progress(answers, len(source) if isinstance(source, Sized) else None)
         return answers if isinstance(source, Iterator) else list(answers)
 
-    def _answers(self, sources: Iterable[PictureSource], top: int, batch: int) -> Iterator[Predictions]:
+    def _answers(self, sources: Iterable[ImageInput], top: int, batch: int) -> Iterator[Predictions]:
         task = find_task(self.task)
-        for answer in task.predict(task.wrap(self, top), sources, batch):
+        for answer in task.predict(task.wrap(self, top), map(_image, sources), batch):
             found = _unless_error(answer)
             yield Predictions(found) if isinstance(found, list) else found
 
@@ -227,15 +235,15 @@ class Model:
 
     @overload
     def explain(  # type: ignore[overload-overlap]
-        self, picture: PictureSource, method: str = "relevance", target: str | int | None = None
+        self, picture: ImageInput, method: str = "relevance", target: str | int | None = None
     ) -> Heatmap: ...
     @overload
     def explain(
-        self, picture: Iterable[PictureSource], method: str = "relevance", target: str | int | None = None
+        self, picture: Iterable[ImageInput], method: str = "relevance", target: str | int | None = None
     ) -> list[Heatmap]: ...
     def explain(
         self,
-        picture: PictureSource | Iterable[PictureSource],
+        picture: ImageInput | Iterable[ImageInput],
         method: str = "relevance",
         target: str | int | None = None,
     ) -> Heatmap | list[Heatmap]:
@@ -249,18 +257,20 @@ class Model:
         from saccade.explain.methods.table import find_method
 
         self.check_classes()
+        picture = _several(picture)
         find_method(method, self.module)  # refuses the method before the target
         index = None if target is None else self.index(target)
         if isinstance(picture, ONE):
-            return heat_maps(self, [picture], method, index)[0]
-        return heat_maps(self, picture, method, index)
+            return heat_maps(self, [_image(picture)], method, index)[0]
+        return heat_maps(self, map(_image, picture), method, index)
 
-    def embed(self, sources: Iterable[PictureSource]) -> Float[np.ndarray, "n d"]:
+    def embed(self, sources: Iterable[ImageInput]) -> Float[np.ndarray, "n d"]:
         """Return one vector per image: what the head reads (of a pair of heads, the class token)."""
+        sources = _several(sources)
         if isinstance(sources, ONE):
             raise UsageError("embed was given one image; expected a list of them, such as [image]")
         model = VisionFeatures(self.module, self.preprocess)
-        rows = [_unless_error(answer) for answer in stream(model, sources)]
+        rows = [_unless_error(answer) for answer in stream(model, map(_image, sources))]
         if not rows:
             blank = np.zeros((*self.preprocess.size, 3), dtype=np.uint8)
             return self.embed([blank])[:0]
@@ -277,6 +287,35 @@ class Model:
         return (
             f"Model({type(self.module).__name__}, {count:,} parameters, {self.module.config.classes} classes)"
         )
+
+
+def _several(source: Any) -> Any:
+    """Return a folder as the images below it, and a tensor of several as a list; all else unchanged."""
+    if isinstance(source, torch.Tensor) and source.ndim == 4:
+        return list(source)
+    if isinstance(source, str | Path) and os.path.isdir(source):
+        from saccade.api.predict import find
+
+        return [image for _, image in find([str(source)])]
+    return source
+
+
+def _image(source: Any) -> Any:
+    """Return a tensor as an array of RGB bytes; anything else unchanged."""
+    if not isinstance(source, torch.Tensor):
+        return source
+    lead = f"the tensor is {str(source.dtype).removeprefix('torch.')} of shape {tuple(source.shape)}"
+    if source.ndim != 3 or source.shape[0] != 3 or not source.numel():
+        raise UsageError(f"{lead}; expected (3, H, W) or (b, 3, H, W); permute it first")
+    if source.dtype != torch.uint8:
+        low, high = float(source.min()), float(source.max())
+        if not (source.is_floating_point() and low >= 0 and high <= 1):
+            raise UsageError(
+                f"{lead}, with values from {low:.4g} to {high:.4g}; expected uint8 from 0 to 255 or float "
+                "from 0 to 1; if it is normalised already, call model.module(tensor)"
+            )
+        source = (source * 255).round().to(torch.uint8)
+    return rearrange(source.detach().cpu(), "c h w -> h w c").contiguous().numpy()
 
 
 def _unless_error(answer: T | SaccadeError) -> T:

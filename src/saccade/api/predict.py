@@ -10,13 +10,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from saccade.api.inputs import identify_model
+from saccade.api.inputs import identify_model, send
 from saccade.data.image.formats import EXPECTED, Source
 from saccade.engine.select import MANY
 from saccade.engine.stream import BATCH, StreamModel
 from saccade.errors import DataError, ModelError, UsageError, check_handles
+from saccade.spellings import is_url
 from saccade.task import Task
 from saccade.tasks import task_of
+from saccade.weights.identify import OURS
 from saccade.wording import show_name
 
 Named = tuple[str, Source]
@@ -51,12 +53,18 @@ def find(words: Iterable[str], skipped: Skipped | None = None) -> Iterator[Named
 def _meant(word: str, skipped: Skipped | None) -> Iterable[Named]:
     if not word:
         raise UsageError("the name of an image is empty; expected a file, a folder, or - for stdin")
+    if is_url(word):
+        raise UsageError(
+            f"{word!r} is a web address; expected a file or a folder; download it: `curl -LO {word}`"
+        )
     if word == "-":
         return [("-", sys.stdin.buffer)]
     if not Path(word).is_dir():  # unlike os.path.isdir, it refuses a name that is too long
         return [(word, Path(word))]
     inside = _walk(os.fsencode(Path(word)), set(), skipped)
     first = next(inside, None)
+    if first is None and (Path(word) / OURS).is_file():
+        raise DataError(f"{word!r} is a model, not images; the model comes first, the images after it")
     if first is None:
         raise DataError(f"the folder {word!r} contains no images; {EXPECTED} files in it; check the path")
     return chain([first], inside)
@@ -87,7 +95,7 @@ def _walk(folder: bytes, above: set[tuple[int, int]], skipped: Skipped | None) -
 
 
 def open_model(
-    model: str, engine: str = "", images: int | float = MANY, top: int = 5
+    model: str, engine: str = "", images: int | float = MANY, top: int = 5, device: str = "auto"
 ) -> tuple[Task, StreamModel[Any]]:
     """Return a model or an exported graph, ready to answer, and its task; see `Task.load`."""
     found = identify_model(model, "any")  # refuses a damaged file before torch is imported
@@ -98,7 +106,9 @@ def open_model(
         raise ModelError(
             f"{show_name(model)} is for the task {task.name}, which `saccade predict` cannot run"
         )
-    return task, task.load(found, engine, images, top)
+    network = task.load(found, engine, images, top)
+    send(network, device)
+    return task, network
 
 
 def predict(

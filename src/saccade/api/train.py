@@ -1,12 +1,13 @@
 """Train: start or resume a run of any task, a cross-validation or a linear probe."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from saccade.errors import DataError, DivergedError, UsageError
 from saccade.processes import joined
+from saccade.recipe import from_options, origins
 from saccade.task import SCRATCH, Task, choose_start
 from saccade.tasks import find_task, fitting_task, other_task
 from saccade.train import start
@@ -77,6 +78,21 @@ def run_training(
         return run.folder
 
 
+def show_recipe(
+    data: str, model: str, layers: Mapping[str, Sequence[str]], format: str = "auto", task: str = ""
+) -> list[tuple[str, str, str]]:
+    """Return the name, the value and the origin of each field of the recipe that a run would have.
+
+    Args:
+        layers: What was typed, by origin; the last one that names a field counts.
+    """
+    changes = [text for texts in layers.values() for text in texts]
+    chosen = find_task(task) if task else fitting_task(data, model, changes)
+    changes = [text for text in changes if text.partition("=")[0].strip() != "task"]
+    splits = start.open_data(chosen, data, changes, format)
+    return origins(start.default_recipe(chosen, splits, model, changes)[0], chosen.recipe(), layers)
+
+
 def run_folds(
     data: str,
     folds: int,
@@ -130,6 +146,12 @@ def train(
     task: str,
     model: str | Path = "",
     out: str | Path | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    image: int | None = None,
     minutes: float | None = None,
     scratch: bool = False,
     quiet: bool = False,
@@ -141,6 +163,12 @@ def train(
     *,
     model: str | Path = "",
     out: str | Path | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    image: int | None = None,
     minutes: float | None = None,
     scratch: bool = False,
     quiet: bool = False,
@@ -151,6 +179,12 @@ def train(
     *,
     model: str | Path = "",
     out: str | Path | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    image: int | None = None,
     minutes: float | None = None,
     scratch: bool = False,
     quiet: bool = False,
@@ -162,10 +196,12 @@ def train(
         task: the task, if the data and the model do not show it.
         model: a name, or weights to start from; default: small published weights, if they can be had.
         scratch: start from scratch.
-        changes: fields of the recipe, with two underscores for a dot: `budget__epochs=10`, `freeze="body"`.
+        epochs, batch, lr, seed, device, image, minutes: as the options of `saccade train`.
+        changes: other fields of the recipe, with two underscores for a dot: `optim__ema=0.99`.
     """
+    given = {"epochs": epochs, "batch": batch, "lr": lr, "seed": seed, "device": device, "image": image}
     typed = [f"{name.replace('__', '.')}={_typed(value)}" for name, value in changes.items()]
-    typed += [] if minutes is None else [f"budget.minutes={minutes}"]
+    typed += from_options(given | {"minutes": minutes}, typed)
     named = choose_start(str(model), scratch)
     run = start_run(str(data), named, None if out is None else Path(out), typed, quiet=quiet)
     run.go()

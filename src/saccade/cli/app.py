@@ -12,10 +12,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from saccade import __version__
-from saccade.errors import TOO_MANY_FILES, SaccadeError, StoppedError
-from saccade.libraries import disable_telemetry, move_caches
+from saccade.errors import TOO_MANY_FILES, SaccadeError, StoppedError, UsageError
+from saccade.libraries import disable_telemetry, missing, move_caches
 from saccade.progress import show_progress
 from saccade.signals import Interrupt, listening
+from saccade.spellings import architecture, assignments, option_hint, verb_hint
 from saccade.wording import printable
 
 VERBS = {
@@ -95,7 +96,11 @@ def build_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
     )
     app.callback()(options)
     for verb in verbs:
-        app.command()(getattr(import_module(f"saccade.cli.{VERBS[verb]}"), verb))
+        command = getattr(import_module(f"saccade.cli.{VERBS[verb]}"), verb)
+        # \b keeps the lines as they are
+        app.command(
+            epilog="\n".join(["\b", "Examples:", *(f"  {line}" for line in getattr(command, "examples", ()))])
+        )(command)
     return app
 
 
@@ -127,6 +132,7 @@ def _run(words: list[str], interrupt: Interrupt) -> NoReturn:
     debug, verb = "--debug" in words[:first], "".join(words[first : first + 1])
     try:
         show_progress()
+        _check_words(verb, words[first + 1 :], words[:first])
         app = build_app((verb,) if verb in VERBS else VERBS)
         code = app(words, prog_name="saccade", standalone_mode=False)
         sys.stdout.flush()  # here, so that a closed pipe raises inside the try
@@ -153,6 +159,36 @@ def _run(words: list[str], interrupt: Interrupt) -> NoReturn:
         _leave(*_sentence(error))
 
 
+def _check_words(verb: str, rest: list[str], before: list[str]) -> None:
+    """Refuse a command that does not exist, and words such as epochs=3, with what to type instead."""
+    if verb and verb not in VERBS and set(before) <= {"--debug"}:
+        raise UsageError(_see(f"no such command {verb!r}{verb_hint(verb, rest, VERBS)}", "saccade"))
+    if verb not in VERBS or VERBS[verb] == "text":  # whose arguments are texts
+        return
+    if any(re.match(r"[A-Za-z_]\w*=", word) and not os.path.exists(word) for word in rest):
+        group: Any = typer.main.get_command(build_app((verb,)))
+        if meant := assignments(verb, rest, *_accepted(group.commands[verb])):
+            raise UsageError(
+                f"options are written `--name value`, and arguments without a name; try `{meant}`"
+            )
+
+
+def _accepted(command: Any) -> tuple[list[str], list[str]]:
+    """Return the options of a command, and its arguments in capitals."""
+    options = [name for each in command.params for name in each.opts if name[:1] == "-"]
+    return options, [each.metavar or each.name.upper() for each in command.params if each.opts[0][:1] != "-"]
+
+
+def _fields(command: Any) -> list[str]:
+    """Return the recipe fields that a command sets."""
+    if command.name != "train":
+        return []
+    from saccade.tasks import find_task
+    from saccade.values import flatten
+
+    return list(flatten(find_task().recipe()))
+
+
 def _busy() -> list[str]:
     """Return the images that are being decoded, without importing the decoder."""
     decode = sys.modules.get("saccade.data.image.decode")
@@ -173,9 +209,9 @@ def _sentence(error: Any) -> tuple[str, int]:
     if isinstance(error, SaccadeError):
         return words, error.exit_code
     if hasattr(error, "format_message"):  # from the parser of the command line
-        words = error.format_message().strip().rstrip(".")
-        path = error.ctx.command_path if getattr(error, "ctx", None) else "saccade"
-        return f"{words[:1].lower()}{words[1:]}; see `{path} --help`", 2
+        return _usage(error), 2
+    if isinstance(error, ModuleNotFoundError) and (words := missing(error.name or "")):
+        return words, 2
     if isinstance(error, MemoryError) or "allocate memory" in words or "out of memory" in words:
         return "the machine is out of memory; use a smaller model or image", 5
     if isinstance(error, OSError) and (found := _refused(error)):
@@ -192,6 +228,28 @@ def _sentence(error: Any) -> tuple[str, int]:
         f"this is a bug in saccade ({type(error).__name__}: {words}); "
         f"run `saccade --debug ...` for the traceback, and please report it"
     ), 70
+
+
+def _usage(error: Any) -> str:
+    """Return the message for a command line that cannot be parsed, with the option or word that was meant."""
+    ctx = getattr(error, "ctx", None)
+    path = ctx.command_path if ctx else "saccade"
+    words = error.format_message().strip().rstrip(".")
+    if option := getattr(error, "option_name", "") if type(error).__name__ == "NoSuchOption" else "":
+        words = f"no such option: {option}"
+        if ctx:
+            words += option_hint(
+                option, ctx.command.name or "", *_accepted(ctx.command), _fields(ctx.command)
+            )
+    elif (extra := re.search(r"extra argument\S* \((\S+?)\)", words)) and (name := architecture(extra[1])):
+        words += f"; name an architecture with --model {name}"
+    return _see(f"{words[:1].lower()}{words[1:]}", path)
+
+
+def _see(words: str, path: str) -> str:
+    """Return the sentence with the help to read, unless it names that already."""
+    end = f"`{path} --help`"
+    return words if end in words else f"{words} See {end}" if words[-1:] == "?" else f"{words}; see {end}"
 
 
 def _refused(error: OSError) -> tuple[str, int] | None:

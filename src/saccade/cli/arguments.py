@@ -1,8 +1,9 @@
 """Arguments that several commands share: a model, a dataset, an image size, a file of labels."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -32,13 +33,25 @@ FormatOption = Annotated[
 ChangesOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a field of the recipe.")
 ]
+DeviceOption = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, mps, ...")]
 EngineOption = Annotated[str, typer.Option(help="auto (the fastest here), eager, onnx or openvino.")]
+F = TypeVar("F", bound=Callable[..., Any])
 Triple = tuple[float, float, float]
 NAMED: dict[str, tuple[Triple, Triple]] = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
 WNID = re.compile(r"n\d{8}[\s,:]+(?=\S)", re.ASCII)
+
+
+def examples(*lines: str) -> Callable[[F], F]:
+    """Give a command the examples that end its help; a test runs each."""
+
+    def add(command: F) -> F:
+        command.examples = lines  # type: ignore[attr-defined]
+        return command
+
+    return add
 
 
 def size(text: str | None) -> tuple[int, int] | None:

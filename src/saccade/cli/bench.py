@@ -5,11 +5,16 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.arguments import FormatOption
+from saccade.cli.arguments import FormatOption, examples
 from saccade.cli.output import print_json, say, table
 from saccade.errors import UsageError
 
 
+@examples(
+    "saccade bench runs/pets",
+    "saccade bench vit_ti16 resnet18 --engine onnx --seconds 0.5",
+    "saccade bench runs/pets --data pets --engine eager,onnx",
+)
 def bench(
     models: Annotated[
         list[str],
@@ -27,7 +32,7 @@ def bench(
     kind: FormatOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure a model on this machine: `saccade bench runs/pets --data pets` or `saccade bench vit_s16`."""
+    """Measure how fast a model runs on this machine."""
     try:
         batches = sorted({int(word) for word in batch.split(",")})
     except ValueError:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.arguments import DataArgument, FormatOption
+from saccade.cli.arguments import DataArgument, FormatOption, examples
 from saccade.cli.output import print_json, say, table
 from saccade.errors import UsageError
 from saccade.wording import count, show_name
@@ -19,6 +19,11 @@ MOST = 20
 CLASSES = 40
 
 
+@examples(
+    "saccade check pets",
+    "saccade check pets --html check.html",
+    "saccade check pets --run runs/pets --json",
+)
 def check(
     data: DataArgument = "",
     kind: FormatOption = "auto",
@@ -38,7 +43,7 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every finding.")] = False,
 ) -> None:
-    """Check every image before training on it: `saccade check photos --html check.html`."""
+    """Find unreadable files, duplicates and leaks in a dataset."""
     from saccade.api.inputs import own_source
     from saccade.check.check import check_data
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.arguments import ChangesOption, DataArgument, FormatOption
+from saccade.cli.arguments import ChangesOption, DataArgument, FormatOption, examples
 from saccade.cli.output import say, table
 from saccade.errors import UsageError
 
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 FRACTIONS = "0.1,0.3,1"
 
 
+@examples(
+    "saccade compare pets --fractions 1 --set budget.epochs=2",
+    "saccade compare pets --models vit_xs8_32,resnet18_small_32 --equal params",
+    "saccade compare --resume runs/compare-pets",
+)
 def compare(
     data: DataArgument = "",
     models: Annotated[
@@ -33,7 +38,7 @@ def compare(
     kind: FormatOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print compare.json.")] = False,
 ) -> None:
-    """Compare models at increasing data sizes: `saccade compare photos --models vit_ti16,resnet18`."""
+    """Train several models on growing shares of your images."""
     if bool(data) == (resume is not None):
         raise UsageError("give either DATA to start a comparison or --resume FOLDER to resume one")
     others = models or equal or minutes or out or changes or kind != "auto" or fractions != FRACTIONS

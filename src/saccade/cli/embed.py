@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.arguments import ChangesOption, FormatOption, ModelArgument
+from saccade.cli.arguments import ChangesOption, DeviceOption, FormatOption, ModelArgument, examples
 from saccade.cli.output import print_json, say, table
 from saccade.errors import check_number
 from saccade.wording import count, percent, some
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 LISTED = 10
 
 
+@examples(
+    "saccade embed runs/pets pets",
+    "saccade embed runs/pets pets --query cat.jpg --top 3",
+    "saccade embed runs/pets pets --map pca --out map",
+)
 def embed(
     model: ModelArgument,
     data: Annotated[
@@ -47,8 +52,9 @@ def embed(
     changes: ChangesOption = None,
     kind: FormatOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: DeviceOption = "auto",
 ) -> None:
-    """Map images by what a model sees in them: `saccade embed runs/pets photos --map tsne`."""
+    """Map images by similarity, or find the nearest ones."""
     from saccade.api.embed import EmbedOptions, ImageMap, Nearest
     from saccade.api.embed import embed as embed_data
     from saccade.api.inputs import identify_model
@@ -65,6 +71,7 @@ def embed(
         index=index,
         changes=changes or [],
         format=kind,
+        device=device,
     )
     found = identify_model(model, "weights")  # refuses a damaged file before torch is imported
     result = embed_data(found, model, options, say)

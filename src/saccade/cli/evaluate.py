@@ -5,13 +5,25 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.arguments import AnyDataArgument, EngineOption, FormatOption, ModelArgument
+from saccade.cli.arguments import (
+    AnyDataArgument,
+    DeviceOption,
+    EngineOption,
+    FormatOption,
+    ModelArgument,
+    examples,
+)
 from saccade.cli.output import print_json, say, table
 
 MOST = 20
 """Classes to print."""
 
 
+@examples(
+    "saccade evaluate runs/pets pets",
+    "saccade evaluate runs/pets pets --split train --json",
+    "saccade evaluate runs/de-en pairs.tsv",
+)
 def evaluate(
     model: ModelArgument,
     data: AnyDataArgument = "",
@@ -25,8 +37,9 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FILE", help="Page with the results; default: RUN/evaluation.html for a run."),
     ] = None,
+    device: DeviceOption = "auto",
 ) -> None:
-    """Evaluate a model on labelled images: `saccade evaluate runs/pets pets/test`.
+    """Measure the accuracy of a model on labelled data.
 
     Without DATA, a run is evaluated on what it held out of its own data: `saccade evaluate runs/pets`.
 
@@ -38,7 +51,7 @@ def evaluate(
         from saccade.check.page import check_target
 
         check_target(html)
-    made = evaluate_model(model, data, split, kind, engine)
+    made = evaluate_model(model, data, split, kind, engine, device)
     if not data:
         say(f"data: {made.data}, as split by {model}")
     if as_json:

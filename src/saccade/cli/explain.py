@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.arguments import ModelArgument
+from saccade.cli.arguments import DeviceOption, ModelArgument, examples
 from saccade.cli.output import print_json, say, table
 from saccade.cli.text import check_letters, line, read_texts, word
 from saccade.errors import DataError, check_number
@@ -23,6 +23,11 @@ WIDE, NAME, LABEL = 100, 29, 24
 """Columns of the table, and most characters of an image's name and of a label in it."""
 
 
+@examples(
+    "saccade explain runs/pets cat.jpg",
+    "saccade explain runs/pets cat.jpg --target dog --html why.html",
+    "saccade explain runs/pets photos/ --all --count 4",
+)
 def explain(
     model: ModelArgument,
     pictures: Annotated[
@@ -62,8 +67,9 @@ def explain(
     quick: Annotated[bool, typer.Option("--quick", help="Skip the faithfulness test.")] = False,
     count: Annotated[int, typer.Option(help="Maximum number of images, evenly spread; 0: all.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: DeviceOption = "auto",
 ) -> None:
-    """Explain predictions and test the explanations: `saccade explain runs/pets cat.jpg --html cat.html`."""
+    """Show why a model answers as it does, and test the explanation."""
     from saccade.api.explain import ExplainSettings, ImageResult
     from saccade.api.explain import explain as explain_model
     from saccade.api.inputs import identify_model
@@ -82,6 +88,7 @@ def explain(
         masks=masks,
         inside=inside,
         quick=quick,
+        device=device,
     )
     inputs = read_texts(pictures) if found.text else _images(pictures or [], count)
     result = explain_model(found, inputs, Path(model).name or model, settings, say)

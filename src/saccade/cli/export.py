@@ -5,12 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.arguments import FormatOption, ModelArgument
+from saccade.cli.arguments import FormatOption, ModelArgument, examples
 
 if TYPE_CHECKING:
     from saccade.api.export import ExportResult
 
 
+@examples(
+    "saccade export runs/pets",
+    "saccade export runs/pets pets-ov --to openvino",
+    "saccade export runs/pets small --int8 --data pets",
+)
 def export(
     model: ModelArgument,
     out: Annotated[
@@ -31,7 +36,7 @@ def export(
         int, typer.Option("--pictures", help="Images to check on, and as many others to calibrate on.")
     ] = 128,
 ) -> None:
-    """Export a model as one graph for any batch and size: `saccade export runs/pets --to onnx`.
+    """Export a model to ONNX, OpenVINO or torch.export.
 
     The graph is checked against the model and discarded if predictions differ. `saccade predict` runs the
     folder without torch.

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from saccade.cli import arguments
+from saccade.cli.arguments import examples
 from saccade.cli.output import print_json, say, table
 from saccade.errors import UsageError
 from saccade.wording import show_name
@@ -13,11 +14,16 @@ from saccade.wording import show_name
 COLOURS = {"ok": "green", "unknown": "yellow", "wrong": "red"}
 
 
+@examples(
+    "saccade runs",
+    "saccade runs runs --json",
+    "saccade runs experiments",
+)
 def runs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List runs with model, data, score and date, the newest first: `saccade runs`."""
+    """List runs with model, data, score and date."""
     from saccade.api.evaluate import list_runs
 
     found = list_runs(folder)
@@ -31,6 +37,11 @@ def runs(
         typer.echo(table([columns, *rows]))
 
 
+@examples(
+    "saccade models",
+    "saccade models --pretrained",
+    "saccade models vit_b16 vit_b16_384 gpt2 --json",
+)
 def models(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Models to show; default: a list.")
@@ -40,7 +51,7 @@ def models(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List architectures with their sizes and costs: `saccade models vit_b16 vit_b16_384 gpt2`."""
+    """List architectures with their sizes and costs."""
     if pretrained:
         _list_pretrained(names or [], as_json)
         return
@@ -99,6 +110,11 @@ def _cell(column: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+@examples(
+    "saccade convert vit.npz --out vit",
+    "saccade convert checkpoint.pth --out cats --labels names.txt",
+    "saccade convert runs/pets --out pets-hf --to hf",
+)
 def convert(
     source: Annotated[
         str,
@@ -120,7 +136,7 @@ def convert(
         str | None, typer.Option(help="half, imagenet, or 3 means and 3 deviations, comma-separated.")
     ] = None,
 ) -> None:
-    """Convert a checkpoint to a model folder: `saccade convert vit.npz --out vit --labels names.txt`."""
+    """Convert a checkpoint to a model folder, or to another layout."""
     from saccade.api import convert as api
 
     size, values = arguments.size(image), arguments.normalise(normalise)
@@ -129,6 +145,11 @@ def convert(
     typer.echo(out)
 
 
+@examples(
+    "saccade pull google/vit-base-patch16-224",
+    "saccade pull google/vit-base-patch16-224 --out vit-base",
+    "saccade pull google/vit-base-patch16-224 --revision main",
+)
 def pull(
     name: Annotated[
         str,
@@ -139,12 +160,17 @@ def pull(
     revision: Annotated[str | None, typer.Option(help="A branch, tag or commit.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write a saccade model folder.")] = None,
 ) -> None:
-    """Fetch a model into the cache and check it: `saccade pull vit_ti16.augreg`."""
+    """Download a model from the Hugging Face hub."""
     from saccade.api import convert as api
 
     typer.echo(api.pull(name, revision, out))
 
 
+@examples(
+    "saccade doctor",
+    "saccade doctor runs/pets",
+    "saccade doctor vit.npz --pictures photos",
+)
 def doctor(
     model: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="A model to test; default: test the machine.")
@@ -152,7 +178,7 @@ def doctor(
     pictures: Annotated[Path | None, typer.Option(help="A folder of ordinary images to test it on.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the machine, or a model file: `saccade doctor vit.npz --pictures holiday/`."""
+    """Check this machine, or a model file."""
     from saccade.api.doctor import check_machine, check_model
 
     if model is None and pictures is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saccade.cli.arguments import EngineOption, ModelArgument
+from saccade.cli.arguments import DeviceOption, EngineOption, ModelArgument, examples
 from saccade.errors import DataError, NotFiniteError, SaccadeError, UsageError, check_number
 from saccade.wording import count, show_name
 
@@ -25,6 +25,11 @@ BLOCK = 1000
 """Rows of the table that are aligned and printed together."""
 
 
+@examples(
+    "saccade predict runs/pets cat.jpg",
+    "saccade predict runs/pets photos/ --top 1 --csv",
+    "saccade predict google/vit-base-patch16-224 cat.jpg",
+)
 def predict(
     model: ModelArgument,
     pictures: Annotated[
@@ -35,8 +40,9 @@ def predict(
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print JSON Lines, a line per image.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line for each class named.")] = False,
     engine: EngineOption = "",
+    device: DeviceOption = "auto",
 ) -> None:
-    """Name what is in images: `saccade predict runs/pets cat.jpg holiday/ --top 3`."""
+    """Classify images."""
     from saccade.api.predict import Skipped, find, open_model
     from saccade.api.predict import count as count_images
     from saccade.api.predict import predict as answer
@@ -51,7 +57,7 @@ def predict(
     sources = find(pictures, skipped)
     first = list(islice(sources, PEEK))
     few = len(first) < PEEK
-    task, network = open_model(model, engine, len(first) if few else MANY, top)
+    task, network = open_model(model, engine, len(first) if few else MANY, top, device)
     output = FORMATS[chosen[0] if chosen else "table"](task)
     rows = chosen and chosen[0] != "json" and sys.stdout.isatty()  # which would be printed into the bar
     with (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saccade.cli.arguments import ChangesOption, DataArgument, FormatOption, ModelArgument
+from saccade.cli.arguments import ChangesOption, DataArgument, FormatOption, ModelArgument, examples
 from saccade.cli.output import print_json, say, table
 
 if TYPE_CHECKING:
@@ -15,6 +15,11 @@ MUCH = 0.1
 """A loss of accuracy that is worth a note."""
 
 
+@examples(
+    "saccade prune runs/pets pets --keep 0.7 --how merge",
+    "saccade prune runs/pets pets --keep 0.5 --set budget.epochs=2",
+    "saccade prune runs/pets pets --target-ms 1000 --json",
+)
 def prune(
     model: ModelArgument,
     data: DataArgument = "",
@@ -41,7 +46,7 @@ def prune(
     kind: FormatOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements as JSON.")] = False,
 ) -> None:
-    """Prune patches to make a model faster: `saccade prune runs/pets pets --keep 0.7` or `--speed-up 1.5`."""
+    """Make a model faster by dropping patches."""
     from saccade.api.prune import prune as prune_model
 
     result = prune_model(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saccade.api.inputs import identify_model
+from saccade.cli.arguments import examples
 from saccade.cli.output import print_json, say, table
 from saccade.errors import DataError, UsageError, check_number
 
@@ -27,6 +28,11 @@ TextsArgument = Annotated[
 ]
 
 
+@examples(
+    'saccade translate runs/de-en "Ein Hund schwimmt."',
+    'saccade translate runs/de-en "Ein Hund." --beams 5 --best 3',
+    'saccade translate runs/de-en "Zwei Katzen." "Ein Hund." --json',
+)
 def translate(
     model: RunArgument,
     given: TextsArgument = None,
@@ -37,7 +43,7 @@ def translate(
     batch: Annotated[int, typer.Option(help="Texts to translate together.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Translate sentences: `saccade translate runs/de-en "Ein Hund schwimmt." --beams 5`.
+    """Translate sentences, or caption images.
 
     A captioning model takes images instead: `saccade translate runs/captions photo.jpg`.
     """
@@ -78,6 +84,11 @@ def _scored(one: "Generated", how: "Decoding") -> dict[str, object]:
     return {"text": one.text, **numbers, "ended": one.ended}
 
 
+@examples(
+    'saccade complete runs/book "the cat"',
+    'saccade complete runs/book "the dog" --tokens 20 --temperature 0.5',
+    'saccade complete runs/book "the mat" --top-k 5 --count 3 --seed 1',
+)
 def complete(
     model: RunArgument,
     given: TextsArgument = None,
@@ -94,7 +105,7 @@ def complete(
     count: Annotated[int, typer.Option(help="Continuations to write for each text.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Continue a text: `saccade complete runs/shakespeare "ROMEO:" --tokens 200 --top-k 20`."""
+    """Continue a text."""
     check_number("tokens", tokens, 1, 10**6)
     check_number("count", count, 1, 1000)
     if count > 1 and beams == 1 and temperature == 0:
@@ -129,13 +140,18 @@ def complete(
     typer.echo("\n\n".join(safe(text + one.text) for text, one in pairs))
 
 
+@examples(
+    'saccade fill runs/bert "the [MASK] sat on the mat"',
+    'saccade fill runs/bert "the [MASK] lay on the [MASK]" --top 3',
+    'saccade fill runs/bert "the cat sat on the [MASK]" --json',
+)
 def fill(
     model: RunArgument,
     given: TextsArgument = None,
     top: Annotated[int, typer.Option(help="Words to suggest for each [MASK].")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Suggest words for each [MASK]: `saccade fill runs/bert "the [MASK] sat on the mat"`."""
+    """Suggest words for each [MASK] in a text."""
     from saccade.text.vocabulary import HOLE
 
     check_number("top", top, 1, 10**6)

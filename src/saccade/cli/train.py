@@ -5,10 +5,15 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli.arguments import AnyDataArgument, ChangesOption, FormatOption
+from saccade.cli.arguments import AnyDataArgument, ChangesOption, FormatOption, examples
 from saccade.errors import UsageError, check_number
 
 
+@examples(
+    "saccade train pets",
+    "saccade train pets --epochs 3 --batch 16 --lr 3e-4",
+    "saccade train book.txt --model gpt_mini --epochs 1",
+)
 def train(
     data: AnyDataArgument = "",
     task: Annotated[
@@ -40,35 +45,58 @@ def train(
         float | None,
         typer.Option(help="Train for this many minutes; the learning rate reaches 0 at the end."),
     ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Batch size.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same run.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto (a GPU if there is one), cpu, cuda, mps.")] = None,
+    image: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="A TOML file with recipe fields.")] = None,
     changes: ChangesOption = None,
     kind: FormatOption = "auto",
+    show: Annotated[
+        bool, typer.Option("--show-recipe", help="Print every recipe field, its value and origin; then stop.")
+    ] = False,
 ) -> None:
-    """Train a model on your images: `saccade train photos --set optim.lr=3e-4`.
+    """Train a model on a folder of images, sentence pairs or a text.
 
-    Sentence pairs: `saccade train pairs.tsv --task translate`; a text: `saccade train book.txt`.
+    Without options, the recipe suits the size of the dataset. Every setting is a recipe field, listed in
+    docs/training.md; --set changes any of them.
     """
     if bool(data) == (resume is not None):
         raise UsageError("give either DATA to start a run or --resume RUN to resume one")
-    numbers = folds is not None or minutes is not None
+    given = {"epochs": epochs, "batch": batch, "lr": lr, "seed": seed, "device": device, "image": image}
+    given["minutes"] = minutes
+    numbers = folds is not None or any(value is not None for value in given.values())
     if resume is not None and (
-        task or model or scratch or out or numbers or probe or recipe or changes or kind != "auto"
+        task or model or scratch or out or numbers or probe or recipe or changes or show or kind != "auto"
     ):
         raise UsageError("--resume continues a run exactly as it started; leave out the other options")
-    for option, given in {"--folds": folds, "--minutes": minutes}.items():
-        if probe and given is not None:
+    for option, value in {"--folds": folds, "--minutes": minutes, "--show-recipe": show or None}.items():
+        if probe and value is not None:
             raise UsageError(f"--probe and {option} were both given; give one of them")
-    from saccade.recipe import read_recipe
     from saccade.task import choose_start
 
     model = choose_start(model, scratch, probe)
-    changes = [*(read_recipe(recipe) if recipe else ()), *(changes or ())]
     if minutes is not None:
         check_number("minutes", minutes, 0.01, 10**6)
-        changes.append(f"budget.minutes={minutes}")
-    from saccade.api.train import run_folds, run_probe, run_training
+    from saccade.recipe import from_options, read_recipe
 
-    if probe:
+    file, sets = read_recipe(recipe) if recipe else [], changes or []
+    options = from_options(given, sets, file)
+    changes = [*file, *sets, *options]
+    from saccade.api.train import run_folds, run_probe, run_training, show_recipe
+
+    if show:
+        from saccade.cli.output import table
+
+        layers = {
+            f"--recipe {recipe}": file,
+            "--set": sets,
+            "option": [*options, f"model={model}"] if model else options,
+        }
+        typer.echo(table([("field", "value", "from"), *show_recipe(data, model, layers, kind, task)]))
+    elif probe:
         typer.echo(run_probe(data, model, out, changes, kind, task))
     elif folds is not None:
         typer.echo(run_folds(data, folds, model, out, changes, kind, task))

@@ -9,6 +9,7 @@ from saccade.models.resnet import ResNetConfig
 from saccade.models.vit import ViTConfig
 from saccade.nn import conv_stem
 from saccade.nn.block import BlockStyle
+from saccade.spellings import architecture
 
 Config = ViTConfig | HybridConfig | ResNetConfig
 
@@ -118,7 +119,8 @@ def config(name: str, classes: int = 1000) -> Config:
 
 
 def _unknown(name: str) -> UsageError:
-    hint = did_you_mean(name, EXAMPLES, most=3)
+    known = architecture(name)
+    hint = f"; did you mean {known!r}?" if known not in ("", name) else did_you_mean(name, EXAMPLES, most=3)
     return UsageError(
         f"no model is named {name!r}{hint} (names look like vit_b16 or vit_b16_384; see `saccade models`)"
     )

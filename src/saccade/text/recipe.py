@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import exp
+from typing import ClassVar
 
 from saccade.errors import UsageError, check_number
 from saccade.recipe import Recipe
@@ -55,6 +56,7 @@ class Own:
 class TextRecipe(Recipe):
     """Everything that decides a run on text, the data aside."""
 
+    subject: ClassVar[str] = "a text model"
     task: str = ""
     """The task, which the data and the model decide."""
     pair: str = ""

@@ -17,6 +17,7 @@ class VisionRecipe(Recipe):
     freeze: str = "none"
     """none: train everything. body: train the head only. N: freeze the patches and the first N blocks."""
     droppath: float = within(0, 0.99, default=0.0)
+    """Stochastic depth: how often the last block is skipped in training; earlier blocks less often."""
     augment: Augment = field(default_factory=Augment)
 
     def __post_init__(self) -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from saccade.data.class_names import name_labels
-from saccade.errors import ModelError, did_you_mean
+from saccade.errors import ModelError, SaccadeError, did_you_mean
 from saccade.files.paths import open_file
 from saccade.files.strict_json import read_json
+from saccade.spellings import MODEL_WANTED, near_hub_id, why_no_model
 from saccade.weights.formats.safetensors import Header
 from saccade.weights.formats.tensors import headers
-from saccade.wording import printable
+from saccade.wording import printable, some
 
 OURS, PREPROCESS, LABELS = "model.json", "preprocess.json", "labels.txt"
 LINEAGE = "lineage"
@@ -119,6 +120,8 @@ def locate(word: str | Path) -> Path:
 
     if (folder := find_pretrained(text)) is not None:
         return folder
+    if words := why_no_model(printable(text)):
+        raise ModelError(words + _near(path))
     prefixed = text.startswith(("hf:", "hf-hub:", "hf_hub:"))
     if not prefixed and (
         isinstance(word, Path)
@@ -128,13 +131,15 @@ def locate(word: str | Path) -> Path:
     ):
         near = suggest_pretrained(text) or _near(path)
         raise ModelError(
-            f"no model found at {printable(text)!r}{near}; expected a model folder, a .safetensors or "
-            f".npz file, or a hub id such as google/vit-base-patch16-224 (write hf:owner/name if you have a "
-            f"folder called owner)"
+            f"no model found at {printable(text)!r}{near}; expected {MODEL_WANTED} (write "
+            f"hf:owner/name if you have a folder called owner)"
         )
     from saccade.hub.fetch import fetch
 
-    return fetch(text)
+    try:
+        return fetch(text)
+    except ModelError as error:
+        raise ModelError(f"{error}{near_hub_id(text)}") from error
 
 
 def _near(path: Path) -> str:
@@ -165,7 +170,10 @@ def identify(path: Path) -> Identified:
         if "export" in model:
             return Identified(path, {}, model)
     path = weights_in(path)
-    found = headers(path)
+    try:
+        found = headers(path)
+    except ModelError as error:
+        raise ModelError(_other_than_model(path) or str(error)) from error
     alone = path.is_file() and path.name not in ("model.safetensors", *_names(folder))
     if alone and not (folder / "config.json").exists():
         return Identified(path, found)
@@ -182,6 +190,28 @@ def identify(path: Path) -> Identified:
         if (folder / name).exists():
             side |= read_json(folder / name)
     return Identified(path, found, side=side, labels=_their_labels(side))
+
+
+def _other_than_model(path: Path) -> str:
+    """Say what a path holds in place of a model, if it is an image, a dataset or a folder of runs."""
+    from saccade.data.image.formats import recognise
+    from saccade.data.readers.folders import look
+
+    name, order = printable(path), "the model comes first, the data after it"
+    try:
+        if path.is_file():
+            with open_file(path) as file:
+                recognise(name, file.read(64))
+            return f"{name} is an image; expected {MODEL_WANTED}; {order}"
+        inside = look(bytes(path))
+        below = [path / printable(folder.decode(errors="replace")) for folder in inside.folders]
+        if runs := sorted(printable(each) for each in below if (each / "recipe.json").is_file()):
+            return f"{name} is a folder of runs; expected one of them: {some(runs)}"
+        if inside.pictures or any(look(bytes(each)).pictures for each in below[:100]):
+            return f"{name} is a folder of images; expected {MODEL_WANTED}; {order}"
+    except (SaccadeError, OSError):
+        return ""
+    return ""
 
 
 def _names(folder: Path) -> list[str]:

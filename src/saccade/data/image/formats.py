@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from saccade.errors import DataError, check_handles
+from saccade.spellings import is_url
 from saccade.wording import show_name
 
 
@@ -118,7 +119,7 @@ def _unreadable(path: Path | str, error: OSError | ValueError) -> str:
     if number in (errno.ENOENT, errno.ENOTDIR):
         if os.path.islink(path):
             return f"{name} is a link to a file that does not exist; restore the file or remove the link"
-        if str(path).startswith(("http://", "https://")):
+        if is_url(str(path)):
             return f"{name} is a web address; expected a file; download the image first"
         return f"{name} does not exist; expected an image; check the path"
     if number in (errno.EACCES, errno.EPERM):

@@ -9,6 +9,7 @@ from saccade.data.readers import folders, manifest
 from saccade.data.readers.listing import HUB, RANGE, SPLITS, nearest
 from saccade.data.splits import Splits
 from saccade.errors import DataError, UsageError, check_handles, check_word
+from saccade.spellings import is_url
 from saccade.wording import show_name
 
 KINDS = ("auto", "folders", "manifest", "shards", "parquet")
@@ -73,10 +74,9 @@ def detect(source: str | Path) -> str:
     if not path.exists() and (RANGE.search(text) or glob.has_magic(text)):
         return "parquet" if ending == ".parquet" else "shards"
     if not os.path.lexists(text):
-        web = text.startswith(("http://", "https://"))
         raise DataError(
             f"{name} is a web address; {EXPECTED}; download it first"
-            if web
+            if is_url(text)
             else f"there is nothing at {name}; {EXPECTED}; {nearest(text)}"
         )
     if not path.is_file():

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,7 +37,9 @@ COARSE = (1e-3, 1e-2, 0.1, 1.0)
 class Probe:
     """The settings of a probe, except its data."""
 
+    subject: ClassVar[str] = "a linear probe"
     method: str = one_of("probe", default="probe")
+    """Marks the run as a probe."""
     model: str = ""
     """The weights whose features are read."""
     image: int = within(0, 2**14, default=0)
@@ -46,12 +49,15 @@ class Probe:
     folds: int = within(2, 100, default=5)
     """Cross-validation folds of the training images, to choose a strength."""
     batch: int = within(1, 10**6, default=32)
+    """Images whose features are computed together."""
     seed: int = within(0, 2**31, default=0)
+    """Decides the split and the folds."""
     val: float = within(0.01, 0.9, default=0.2)
     """The share of images held out for validation, where the data has no split of its own."""
     bad: float = within(0, 0.99, default=0.01)
     """The largest allowed share of unreadable images."""
     workers: int = within(0, 256, default=1)
+    """Processes that load images; 0: the main process does it."""
 
     def __post_init__(self) -> None:
         validate(self)
