@@ -2,6 +2,7 @@
 # PYTHON=python3.12 chooses the Python of .venv; else .ci/venv does.
 BIN := .venv/bin
 STAMP := .venv/installed$(if $(PYTHON),-$(notdir $(PYTHON)))
+READY := .venv/ready$(if $(PYTHON),-$(notdir $(PYTHON)))
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -18,7 +19,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## Train a small ViT on handwritten digits, evaluate and explain it (two minutes)
+$(READY): pyproject.toml constraints.txt
+	@.ci/venv $(PYTHON)
+	@echo "Installing saccade, PyTorch and ONNX Runtime into .venv; this takes a few minutes"
+	$(BIN)/pip install --editable '.[onnx]'
+	@touch $@
+
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(READY))  ## Digits on photographs: train, explain, prune and export a small ViT
 	$(BIN)/saccade demo
 
 test: check  ## Formatting, types, imports and every test that is not slow

@@ -11,6 +11,8 @@ SWITCHES = {
     "HF_HUB_DISABLE_TELEMETRY": "1",  # otherwise it sends the hub a list of what is installed
     "HF_HUB_DISABLE_UPDATE_CHECK": "1",
 }
+OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""How threads wait for one another; benchmarks/busy.py measures what it gains on a busy machine."""
 CACHES = {"MPLCONFIGDIR": "matplotlib", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
 """Variables that move a library's cache, and its folder name in ours."""
 
@@ -57,6 +59,12 @@ def move_caches() -> None:
         os.environ.setdefault(variable, str(cache_folder() / name))
     # torch keeps these in the temporary folder even if its cache is elsewhere
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+
+
+def wait_passively() -> None:
+    """Let waiting threads sleep, unless the user decides; this works only before torch is imported."""
+    for variable, value in OPENMP.items():
+        os.environ.setdefault(variable, value)
 
 
 def import_runtime(name: str) -> ModuleType:

@@ -1,134 +1,152 @@
-"""The demo: check, train, evaluate, predict and explain on scikit-learn's handwritten digits."""
+"""The dataset of the demo: digits in the wild, scikit-learn's digits painted on its sample photographs."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from saccade.api.inputs import Say
-from saccade.errors import check_number
-from saccade.files.atomic import new_folder
-from saccade.task import Task
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from saccade.api.models import Model
+    import numpy as np
 
-SHOWN = (7, 6, 3, 0, 9, 2)
-MODEL = "vit_xs2_8"
-RECIPE = [
-    "optim.lr=3e-3",
-    "budget.batch=64",
-    "augment.flip=0",  # a mirrored 2 is not a 2
-    "augment.pad=0",
-    "augment.crop=0.8,1.0",
-    "augment.ratio=0.9,1.1",
-    "augment.policy=none",
-    "mix.mixup=0.1",
-    "mix.cutmix=0.5",
-    "droppath=0",
-    "workers=0",
-]
-
-
-def run_demo(out: Path, epochs: int, say: Say, show: Callable[[Task, Any], None]) -> Path:
-    """Run the whole workflow and return the run folder; `show` prints predictions."""
-    check_number("epochs", epochs, 1, 10_000)
-    folder = new_folder(out)
-    tree = folder / "digits"
-    _write_digits(tree)
-    say(f"1. the images: scikit-learn's digits, written to {tree} as class folders")
-    from saccade.check.examine import examine
-    from saccade.data.readers.open import open_images
-
-    seen = examine(open_images(tree), full=False)
-    say(f"2. saccade check {tree}: {'all can be read' if not seen.unreadable else 'some cannot be read'}")
-    say(f"3. saccade train {tree} --model {MODEL}")
-    from saccade.api.train import start_run
-    from saccade.train import start
-
-    run = start_run(str(tree), MODEL, folder, [f"budget.epochs={epochs}", *RECIPE], empty=True)
-    run.go()
-    start.finish(run)
-    say(f"4. saccade evaluate {folder} {tree}, on digits that were not used in training:")
-    from saccade.api.load import load
-    from saccade.tasks import find_task
-
-    model, task = load(folder), find_task()
-    say(f"   {task.summary(task.evaluate(task.wrap(model), open_images(tree).by_name['test'], 'test'))}")
-    say(f"5. saccade predict {folder} {folder / 'pictures'}")
-    samples = _write_samples(folder / "pictures", tree / "test")
-    show(task, [(str(path), model.predict(path, top=2)) for path in samples])
-    say(f"\n6. a first look inside: the class token's attention in {samples[0].name} (last block, all heads)")
-    say(_attention(model, samples[0]))
-    say(f"7. saccade explain {folder} {samples[0].parent} --all")
-    from saccade.api.explain import rank_methods
-    from saccade.explain.methods.table import DEFAULT
-
-    ranking = rank_methods(model, samples)
-    method = next(iter(ranking.better()), DEFAULT)
-    say(f"   {ranking}")
-    page = folder / "explain.html"
-    say(f"8. saccade explain {folder} {samples[0]} --method {method} --html {page}")
-    say(f"   {_explain(model, samples[0], method, page)}")
-    say("   open the page and click a patch to see where it looks")
-    say("\nnow try your own images, a folder for each class:")
-    say("  saccade check photos\n  saccade train photos\n  saccade predict runs/photos photos")
-    return folder
+SIDE = 96
+SIZES = (0.3, 0.5)
+"""Height of a digit, as a share of the image's."""
+STRETCH, TURN = (0.85, 1.2), 10
+"""Of its width, and by how many degrees it is turned at most."""
+INK = (255, 220, 0)
+"""Yellow, on photographs at half their brightness."""
+SEEN = 0.72
+"""The share of each photograph, from the left, that training and validation images are cut from; test images
+come from the rest."""
+MOST = {"train": 5, "val": 1, "test": 1}
+"""Digits of a kind in an image: several teach more than one, and one is enough to be recognised."""
+UNSEEN = 60
+"""Test images to explain."""
 
 
-def _write_digits(tree: Path) -> None:
-    """Write the digits as PNG files in class folders under train/ and, for a fifth of them, test/."""
+class Scene(NamedTuple):
+    """An image, its mask (255 on the digits' boxes) and its class."""
+
+    image: "np.ndarray"
+    mask: "np.ndarray"
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class WildDigits:
+    """Where the dataset lies."""
+
+    folder: Path
+
+    @property
+    def images(self) -> Path:
+        """Class folders under train, val and test."""
+        return self.folder / "digits"
+
+    @property
+    def masks(self) -> Path:
+        """A mask for each test image: white where the digit is."""
+        return self.folder / "masks"
+
+    @property
+    def unseen(self) -> Path:
+        """Some test images, with their class in the name."""
+        return self.folder / "unseen"
+
+
+def write_digits(folder: Path, images: int = 4000, seed: int = 0) -> WildDigits:
+    """Write this many training images, and the digits kept for validation and test once each.
+
+    No digit and no part of a photograph is in two splits, but for the photographs of validation images.
+    """
+    import numpy as np
     from PIL import Image
+
+    made, draws = WildDigits(folder), np.random.default_rng(seed)
+    shown = 0
+    for split, numbers in _splits(seed).items():
+        count = images if split == "train" else len(numbers)
+        for i, scene in enumerate(_scenes(split, numbers, count, draws)):
+            name = f"{scene.label}/{i:04}.png"
+            places = [(made.images / split / name, scene.image)]
+            if split == "test":
+                places.append((made.masks / name, scene.mask))
+                if i % (count // UNSEEN) == 0 and shown < UNSEEN:
+                    shown += 1
+                    places.append((made.unseen / name, scene.image))
+            for path, pixels in places:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels).save(path, compress_level=1)
+    return made
+
+
+def _splits(seed: int) -> "dict[str, np.ndarray]":
+    """Return the numbers of scikit-learn's digits by split, each class alike."""
+    import numpy as np
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    digits = load_digits()
-    images = (digits.images * 255 / 16).round().astype("uint8")
-    numbers = list(range(len(images)))
-    parts = train_test_split(numbers, test_size=0.2, stratify=digits.target, random_state=0)
-    for split, chosen in zip(("train", "test"), parts, strict=True):
-        for i in chosen:
-            folder = tree / split / str(digits.target[i])
-            folder.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(images[i]).save(folder / f"{i:04}.png")
+    target = load_digits().target
+    rest, test = train_test_split(np.arange(len(target)), test_size=360, stratify=target, random_state=seed)
+    train, val = train_test_split(rest, test_size=240, stratify=target[rest], random_state=seed)
+    return {"train": train, "val": val, "test": test}
 
 
-def _write_samples(folder: Path, test: Path) -> list[Path]:
-    """Write a few unseen digits, enlarged."""
+def _scenes(split: str, numbers: "np.ndarray", count: int, draws: "np.random.Generator") -> Iterator[Scene]:
+    """Yield images, every digit in turn."""
+    from sklearn.datasets import load_digits, load_sample_images
+
+    digits, photographs = load_digits(), load_sample_images().images
+    order = [i for _ in range(-(-count // len(numbers))) for i in draws.permutation(numbers)][:count]
+    for i in order:
+        label = int(digits.target[i])
+        image = _background(photographs[draws.integers(len(photographs))], split, draws)
+        mask = image[..., 0] * 0
+        alike = numbers[digits.target[numbers] == label]
+        wanted = int(draws.integers(MOST[split])) + 1
+        for drawn in (i, *draws.choice(alike, 3 * wanted)):
+            wanted -= _paint(image, mask, digits.images[drawn], draws)
+            if not wanted:
+                break
+        yield Scene(image, mask, label)
+
+
+def _background(photograph: "np.ndarray", split: str, draws: "np.random.Generator") -> "np.ndarray":
+    """Return a square cut out of a photograph, at half its brightness."""
+    import numpy as np
     from PIL import Image
 
-    folder.mkdir()
-    paths = []
-    for i, label in enumerate(SHOWN):
-        source = sorted((test / str(label)).iterdir())[i]
-        paths.append(folder / f"unseen-{i}-is-{label}.png")
-        with Image.open(source) as image:
-            image.resize((96, 96), Image.Resampling.NEAREST).save(paths[-1])
-    return paths
+    height, width, _ = photograph.shape
+    border = round(SEEN * width)
+    low, high = (border, width) if split == "test" else (0, border)
+    side = int(draws.integers(SIDE * 2 // 3, SIDE * 5 // 3))
+    x, y = int(draws.integers(low, high - side + 1)), int(draws.integers(height - side + 1))
+    cut = Image.fromarray(photograph[y : y + side, x : x + side])
+    return np.asarray(cut.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) // 2
 
 
-def _attention(model: "Model", path: Path) -> str:
-    """Return the attention of the class token as a small grid of shades."""
-    import torch
+def _paint(
+    image: "np.ndarray", mask: "np.ndarray", digit: "np.ndarray", draws: "np.random.Generator"
+) -> bool:
+    """Paint a digit at a random size and place, unless another one is there; return whether it was."""
+    import numpy as np
+    from PIL import Image
 
-    from saccade.explain.replay import grid_of, moments
-    from saccade.models.vit import ViT
-
-    vit = model.module
-    assert isinstance(vit, ViT)
-    with torch.inference_mode():
-        image = torch.from_numpy(model.preprocess(path))[None]
-        *_, last = moments(vit, image)
-        p = last.attention.mean(1)[0, 0, vit.config.front :]
-    rows = (p / p.max()).reshape(grid_of(vit, image)).tolist()
-    return "\n".join("   " + "".join(" ░▒▓█"[min(4, int(value * 5))] * 2 for value in row) for row in rows)
-
-
-def _explain(model: "Model", path: Path, method: str, page: Path) -> str:
-    """Write the page that explains an answer; return the verdict on its map."""
-    from saccade.api.explain import ExplainSettings, explain_one
-    from saccade.explain.write import ExplanationWriter
-
-    title = page.parent.name
-    explanation, content = explain_one(model, path.name, path, method, ExplainSettings(html=page), title)
-    ExplanationWriter(title, page).write(explanation, content)
-    return f"{method} is {explanation.verdict}"
+    filled = np.flatnonzero(digit.max(0) > 4)
+    digit = digit[:, filled[0] : filled[-1] + 1]
+    height = round(SIDE * draws.uniform(*SIZES))
+    width = max(3, round(height * digit.shape[1] / 8 * draws.uniform(*STRETCH)))
+    pixels = Image.fromarray((digit * 255 / 16).astype(np.uint8)).resize(
+        (width, height), Image.Resampling.BICUBIC
+    )
+    pixels = pixels.rotate(draws.uniform(-TURN, TURN), Image.Resampling.BICUBIC, expand=True)
+    ink = np.asarray(pixels)[..., None] * 1.3 / 255
+    height, width, _ = ink.shape
+    x, y = int(draws.integers(SIDE - width + 1)), int(draws.integers(SIDE - height + 1))
+    there = np.s_[y : y + height, x : x + width]
+    if mask[there].any():
+        return False
+    ink = ink.clip(0, 1)
+    image[there] = (image[there] * (1 - ink) + np.array(INK) * ink).round()
+    mask[there] = 255
+    return True

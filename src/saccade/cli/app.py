@@ -13,7 +13,7 @@ import typer
 
 from saccade import __version__
 from saccade.errors import TOO_MANY_FILES, SaccadeError, StoppedError, UsageError
-from saccade.libraries import disable_telemetry, missing, move_caches
+from saccade.libraries import disable_telemetry, missing, move_caches, wait_passively
 from saccade.progress import show_progress
 from saccade.signals import Interrupt, listening
 from saccade.spellings import architecture, assignments, option_hint, verb_hint
@@ -113,6 +113,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     disable_telemetry()
     move_caches()
+    wait_passively()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # typer's parser spends 25 ms on them
     interrupt = Interrupt(_busy)
     # the installed command listens until it exits: torch takes a second to exit, enough for another Ctrl-C
