@@ -9,16 +9,18 @@ if TYPE_CHECKING:
     import numpy as np
 
 SIDE = 96
-SIZES = (0.3, 0.5)
+SIZES = (0.4, 0.6)
 """Height of a digit, as a share of the image's."""
 STRETCH, TURN = (0.85, 1.2), 10
 """Of its width, and by how many degrees it is turned at most."""
 INK = (255, 220, 0)
 """Yellow, on photographs at half their brightness."""
+EDGE = 3
+"""Pixels around a digit's box that its mask covers too: the tolerance of the pointing game."""
 SEEN = 0.72
 """The share of each photograph, from the left, that training and validation images are cut from; test images
 come from the rest."""
-MOST = {"train": 5, "val": 1, "test": 1}
+MOST = {"train": 4, "val": 1, "test": 1}
 """Digits of a kind in an image: several teach more than one, and one is enough to be recognised."""
 UNSEEN = 60
 """Test images to explain."""
@@ -112,7 +114,7 @@ def _scenes(split: str, numbers: "np.ndarray", count: int, draws: "np.random.Gen
 
 
 def _background(photograph: "np.ndarray", split: str, draws: "np.random.Generator") -> "np.ndarray":
-    """Return a square cut out of a photograph, at half its brightness."""
+    """Return a square cut out of a photograph, at half its brightness, turned and mirrored."""
     import numpy as np
     from PIL import Image
 
@@ -122,7 +124,9 @@ def _background(photograph: "np.ndarray", split: str, draws: "np.random.Generato
     side = int(draws.integers(SIDE * 2 // 3, SIDE * 5 // 3))
     x, y = int(draws.integers(low, high - side + 1)), int(draws.integers(height - side + 1))
     cut = Image.fromarray(photograph[y : y + side, x : x + side])
-    return np.asarray(cut.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) // 2
+    pixels = np.asarray(cut.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) // 2
+    pixels = np.rot90(pixels, draws.integers(4))
+    return (pixels[:, ::-1] if draws.integers(2) else pixels).copy()
 
 
 def _paint(
@@ -148,5 +152,5 @@ def _paint(
         return False
     ink = ink.clip(0, 1)
     image[there] = (image[there] * (1 - ink) + np.array(INK) * ink).round()
-    mask[there] = 255
+    mask[max(0, y - EDGE) : y + height + EDGE, max(0, x - EDGE) : x + width + EDGE] = 255
     return True

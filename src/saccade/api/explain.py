@@ -51,10 +51,16 @@ class ExplainSettings:
     every: bool = False
     """Rank all methods that fit the model."""
     masks: Path | None = None
+    """Masks of the objects; without `every`, only `method` is scored."""
     inside: bool = False
     quick: bool = False
     """Skip the faithfulness test."""
     device: str = "auto"
+
+    @property
+    def ranked(self) -> bool:
+        """Whether methods are scored on all images together."""
+        return self.every or self.masks is not None
 
 
 class ImageResult(NamedTuple):
@@ -111,8 +117,9 @@ def rank_methods(
     targets: Sequence[int] | None = None,
     masks: Path | None = None,
     say: Say | None = None,
+    names: Sequence[str] = (),
 ) -> "Ranking":
-    """Rank all methods that fit a model by how faithful they are on some images."""
+    """Rank methods by how faithful they are on some images; without `names`, all that fit the model."""
     import torch
 
     from saccade.explain.faithfulness.ranking import rank, read_masks
@@ -125,7 +132,7 @@ def rank_methods(
             labels = module(images).argmax(-1)
     else:
         labels = torch.tensor(targets, device=model.device)
-    methods = {name: METHODS[name].function for name in fitting_methods(module)}
+    methods = {name: METHODS[name].function for name in names or fitting_methods(module)}
     found = None if masks is None else read_masks(masks, [_path(s) for s in sources], model.preprocess)
     if say is None:
         return rank(module, images, labels, methods, found)
@@ -148,7 +155,7 @@ def explain_one(
     from saccade.explain.page.content import page_content
 
     (pixels,), image = _batch(model, [source])
-    quick = settings.quick or (settings.every and settings.html is None)  # the ranking measures anyway
+    quick = settings.quick or (settings.ranked and settings.html is None)  # the ranking measures anyway
     target = None if settings.target is None else model.index(settings.target)
     question = Question(name=Path(name).name, method=method, target=target, quick=quick)
     if settings.html is None:
@@ -180,11 +187,12 @@ def _explain_images(
         if not isinstance(answer, DataError)
     ]
     ranking = None
-    if settings.every:
+    if settings.ranked:
         if not ready:
             raise DataError("none of the images can be read; expected at least one to compare methods on")
         sources, targets = [s for s, _ in ready], [answer.heatmap.target for _, answer in ready]
-        ranking = rank_methods(model, sources, targets, settings.masks, say)
+        names = [] if settings.every else [method]
+        ranking = rank_methods(model, sources, targets, settings.masks, say, names)
         if out is not None:
             from saccade.explain.faithfulness.ranking import ranking_plot
             from saccade.report.plots import save
@@ -206,12 +214,11 @@ def _explain_images(
 
 def _check_images(count: int, settings: ExplainSettings) -> None:
     masks = settings.masks
-    if masks is not None and not settings.every:
-        raise UsageError("--masks was given without --all; masks are for comparing methods")
     if masks is not None and not masks.is_dir():
         raise UsageError(f"there is no folder of masks at {str(masks)!r}; expected one file for each image")
-    if settings.quick and settings.every:
-        raise UsageError("--quick and --all were both given; comparing methods needs the test: choose one")
+    if settings.quick and settings.ranked:
+        option = "--all" if settings.every else "--masks"
+        raise UsageError(f"--quick and {option} were both given; scoring methods needs the test: choose one")
     if not count and (not settings.inside or settings.every or settings.html):
         raise UsageError("no image was given; expected files, folders or -; only --inside works without")
 
@@ -263,7 +270,7 @@ def _explanations(
 
     writer = ExplanationWriter(title, settings.html, out)
     slow = macs(model.module, model.module.config.image) > QUICK
-    if images and slow and not settings.quick and not settings.every:
+    if images and slow and not settings.quick and not settings.ranked:
         say("testing how faithful the maps are takes a while; --quick skips it")
     for name, source in track(images, len(images), "explaining"):
         try:

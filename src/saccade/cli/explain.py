@@ -58,7 +58,10 @@ def explain(
     ] = False,
     masks: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="With --all: masks of the objects, white or as a trimap."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Score the maps against masks of the objects, white or as trimaps; one method, or --all.",
+        ),
     ] = None,
     inside: Annotated[
         bool,
@@ -83,7 +86,7 @@ def explain(
         target=target,
         html=html,
         out=out,
-        folder=inside or not (html or as_json or every),
+        folder=inside or not (html or as_json or every or masks),
         every=every,
         masks=masks,
         inside=inside,

@@ -40,7 +40,7 @@ from saccade.metrics.localisation import (
 from saccade.models.build import Vision
 from saccade.nn.patch import Image
 from saccade.report.plots import Axes, Cell, Ink, Plot
-from saccade.wording import count, number, printable
+from saccade.wording import count, number, percent, printable
 
 RANDOM = "random"
 """The row of the control; a method of that name is skipped, since the control runs anyway."""
@@ -149,7 +149,16 @@ class Ranking:
         if (first := next(row for row in self.rows if row.method != RANDOM).verdict).word == UNJUDGED:
             return f"No method can be judged ({count(self.pictures, 'image')}): {first.reason}."
         more = f"; the best is {best.method}" if len(good) > 1 and best.method in good else ""
-        return f"{found} ({count(self.pictures, 'image')}){more}."
+        return f"{found} ({count(self.pictures, 'image')}){more}{self._pointing()}."
+
+    def _pointing(self) -> str:
+        """Return how often the best map points at the object, if there are masks."""
+        if not self.segmentation:
+            return ""
+        best = next(row.method for row in self.rows if row.method != RANDOM)
+        own, other = (self.localisation_scores(name).pointing for name in (best, RANDOM))
+        which = f"the highest point of {best}" if len(self.rows) > 2 else "its highest point"
+        return f"; {which} is on the object in {percent(own)} of them (random maps: {percent(other)})"
 
 
 def rank(
