@@ -337,7 +337,7 @@ class Job(ABC):
         """Return training examples as the model sees them, for the report."""
         return []
 
-    def example(self) -> str:
+    def sample_input(self) -> str:
         """Return the file of an example that was held out, or a word for one."""
         return "FILE"
 

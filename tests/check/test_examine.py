@@ -17,6 +17,7 @@ from saccade.check.near_duplicates import _joined, near, same, sketch
 from saccade.data.pictures import Pictures
 from saccade.data.readers.open import open_images
 from saccade.data.splits import stratified
+from saccade.progress import Progress
 
 
 def photo(number: int) -> Image.Image:
@@ -149,9 +150,11 @@ def test_twins_share_a_group_so_that_a_split_cannot_part_them(tmp_path):
 def test_what_was_seen_goes_to_json_and_progress_counts_every_picture(tmp_path):
     tree(tmp_path, {"a": 50, "b": 20})
     (tmp_path / "a" / "0.png").write_bytes(b"")
-    done = []
-    seen = examine(open_images(tmp_path), full=True, progress=done.append)
-    assert sum(done) == 70
+    with Progress("checking", quiet=True) as bar:
+        moved = []
+        bar._move = lambda part, done: moved.append((part.label, part.total, done))
+        seen = examine(open_images(tmp_path), full=True)
+    assert moved == [("checking", 70, done) for done in range(1, 71)]
     again = json.loads(json.dumps(seen.to_json()))
     assert again["pictures"] == 70
     assert again["unreadable"][0]["place"]["name"] == "a/0.png"

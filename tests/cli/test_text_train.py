@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -55,11 +57,15 @@ def here(place, monkeypatch):
 def test_one_command_leads_from_pairs_to_a_model_its_report_and_its_score():
     done = run("train", "pairs.tsv", "--task", "translate", "--model", "transformer_mini", *QUICK)
     assert done.code == 0, done.err
-    assert done.out.strip() == "runs/pairs.tsv"
+    assert done.out.strip() == "runs/pairs-transformer_mini"
     assert "20 sentence pairs from source to target" in done.err
     assert "transformer_mini from scratch, with 265 pieces of words" in done.err
-    assert "BLEU" in done.err.splitlines()[-2]
-    scored = run("evaluate", "runs/pairs.tsv", "few.tsv")
+    assert re.search(r"^result   BLEU .* validation sentence pairs", done.err, re.MULTILINE)
+    commands = re.findall(r"saccade (?:translate|explain|evaluate) runs/.*", done.err)
+    assert [shlex.split(command)[1] for command in commands] == ["translate", "explain", "evaluate"]
+    for command in commands:
+        assert run(*shlex.split(command)[1:]).code == 0, command
+    scored = run("evaluate", "runs/pairs-transformer_mini", "few.tsv")
     assert scored.code == 0, scored.err
     assert [line.split()[0] for line in scored.out.splitlines()][:4] == [
         "BLEU",
@@ -68,14 +74,14 @@ def test_one_command_leads_from_pairs_to_a_model_its_report_and_its_score():
         "perplexity",
     ]
     assert "tok:13a" in scored.out
-    assert run("evaluate", "runs/pairs.tsv", "pairs.tsv", "--split", "test").code == 2
+    assert run("evaluate", "runs/pairs-transformer_mini", "pairs.tsv", "--split", "test").code == 2
 
 
 @pytest.mark.parametrize("model", ["gpt_mini_16", "bert_mini"])
 def test_a_model_of_a_language_is_scored_by_its_perplexity(model):
     start_run("book.txt", model, Path(f"runs/{model}"), ["budget.steps=1", "budget.batch=2"], quiet=True).go()
     scored = json.loads(run("evaluate", f"runs/{model}", "book.txt", "--json").out)
-    assert (scored["task"], scored["split"]) == ("language", "train")
+    assert (scored["task"], scored["split"]) == ("language", "val")
     assert scored["scores"]["perplexity"] > 1
 
 

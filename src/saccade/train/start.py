@@ -327,7 +327,7 @@ def _doubt(run: Run, found: Evaluation | None) -> None:
 def finish(run: Run) -> Path:
     """Evaluate the model that was kept, write the report, and print the result."""
     found, page = evaluate_run(run)
-    example = run.job.example()
+    example = run.job.sample_input()
     for line in closing(run.task, run.folder, found, run.log.seconds, run.doubts, example):
         run.log.say(line)
     return page

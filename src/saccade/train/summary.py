@@ -22,7 +22,7 @@ def plan(task: Task, job: Job, splits: Any, why: str) -> Iterator[str]:
     yield plan_line("data", f"{splits.summary}; {sizes}")
     parameters = sum(p.numel() for p in job.module.parameters())
     count = f"{parameters / 1e6:.3g} million" if parameters >= 1e6 else f"{parameters:,}"
-    yield plan_line("model", f"{job.summary}, {count} parameters")
+    yield plan_line("model", f"{job.summary or job.recipe.model}, {count} parameters")
     if job.recipe.budget.minutes:
         yield plan_line("time", f"{job.recipe.budget.minutes:g} minutes as asked, then the report")
     yield plan_line("recipe", why)

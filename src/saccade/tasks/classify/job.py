@@ -210,7 +210,7 @@ class ClassifyJob(Job):
         found = self.splits.by_name[split]
         return str(flaw(found, number) or f"{found.name(number)} could not be read")
 
-    def example(self) -> str:
+    def sample_input(self) -> str:
         images = self.splits.val or self.splits.train
         path = images.file(0)
         near = os.path.relpath(path) if path else ""

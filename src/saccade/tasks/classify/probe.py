@@ -245,5 +245,7 @@ def finish(job: ProbeJob, folder: Path, held: Features, log: Log) -> None:
     p = answer_by_head(job.module, held.vectors).softmax(-1).double().numpy()
     found = evaluate_answers(images, p, images.labels[held.places], held.places, split="held-out")
     write_results(folder, task, job, found)
-    for line in closing(task, folder, found, log.seconds, filter(None, [task.doubt(found)]), job.example()):
+    for line in closing(
+        task, folder, found, log.seconds, filter(None, [task.doubt(found)]), job.sample_input()
+    ):
         log.say(line)

@@ -99,8 +99,9 @@ class Language(Task):
         from saccade.text.vocabulary import HOLE
 
         kind = read_json(folder / "model.json")["model"]["kind"]
-        verb = f'fill {run} "The {HOLE} is"' if kind == "bert" else f'complete {run} "The"'
-        return [f"saccade {verb}", f"saccade evaluate {run}", f"saccade embed {run}"]
+        verb, text = ("fill", f'"The {HOLE} is"') if kind == "bert" else ("complete", '"The"')
+        commands = [f"{verb} {run} {text}", f"explain {run} {text} --html why.html", f"evaluate {run}"]
+        return [f"saccade {command}" for command in commands]
 
     def score_rows(self, found: Evaluation) -> list[tuple[str, str]]:
         scores = found.metrics

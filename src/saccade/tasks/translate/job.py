@@ -70,7 +70,7 @@ class TranslateJob(Job):
     def save(self, folder: Path, module: nn.Module) -> None:
         save_text(folder, replace(self.model, module=cast(Text, module)))
 
-    def example(self) -> str:
+    def sample_input(self) -> str:
         assert self.splits.val is not None
         return quote(next(iter(self.splits.val)).source)
 

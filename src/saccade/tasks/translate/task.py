@@ -97,7 +97,11 @@ class Translate(Task):
         return f"{line} on {found.count:,} validation sentence pairs ({signature()})"
 
     def next_commands(self, folder: Path, run: str, example: str) -> list[str]:
-        return [f"saccade translate {run} {example}", f"saccade evaluate {run}", f"saccade embed {run}"]
+        return [
+            f"saccade translate {run} {example}",
+            f"saccade explain {run} {example} --html why.html",
+            f"saccade evaluate {run}",
+        ]
 
     def score_rows(self, found: Evaluation) -> list[tuple[str, str]]:
         scores, signed = found.metrics, found.details["signatures"]
