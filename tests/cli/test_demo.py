@@ -52,9 +52,16 @@ def test_the_demo_runs_the_commands_that_it_prints(tmp_path):
     assert done.out.splitlines()[-1] == str(folder)
     assert [path.name for path in (tmp_path / "x").iterdir()] == ["mine"]
     commands = [shlex.split(line)[1:] for line in done.err.splitlines() if line.startswith("   $ ")]
-    assert [
-        words[1] for words in commands
-    ] == ["check", "train", "evaluate", "explain", "explain", "prune", "export", "predict"]
+    assert [words[1] for words in commands] == [
+        "check",
+        "train",
+        "evaluate",
+        "explain",
+        "explain",
+        "prune",
+        "export",
+        "predict",
+    ]
     assert load(folder / "model").labels == list("0123456789")
     assert (folder / "model" / "report.html").is_file()
     assert (folder / "why.html").stat().st_size < 5_000_000

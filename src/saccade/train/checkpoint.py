@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from saccade.errors import ModelError, ResourceError, SaccadeError
 from saccade.files.atomic import patiently, sync_folder
 from saccade.files.strict_json import read_json, write_json
-from saccade.processes import copy_into, matching
+from saccade.processes import copy_into, matching, whole
+from saccade.train.loop import TrainState
 from saccade.weights.formats.tensors import read_tensors, write_safetensors
 from saccade.weights.layouts.rules import state as state_of
 
@@ -59,6 +60,14 @@ def culprit(module: nn.Module) -> str:
             return f"the gradient of {name}"
     lengths = {n: p.grad.norm().item() for n, p in module.named_parameters() if p.grad is not None}
     return f"the gradient of {max(lengths, key=lengths.__getitem__)}" if lengths else "the loss"
+
+
+def tensor_groups(state: TrainState) -> dict[str, dict[str, Tensor]]:
+    """Return the tensors of a checkpoint by group; shards of several processes are gathered."""
+    groups = {"module": state_of(state.module), "optimizer": optimizer_tensors(state.optimizer, state.module)}
+    if state.ema is not None:
+        groups["ema"] = state_of(state.ema.module)
+    return {name: {key: whole(tensor) for key, tensor in group.items()} for name, group in groups.items()}
 
 
 def unsound(groups: dict[str, dict[str, Tensor]]) -> str:

@@ -21,6 +21,7 @@ from saccade.progress import Progress
 from saccade.recipe import trackers
 from saccade.report.run_record import read_history
 from saccade.task import Job
+from saccade.wording import duration, plan_line
 
 SCORED = ("val_loss", "val_accuracy")
 """Columns of results.csv; none depends on the clock, so that a resumed run writes the same bytes."""
@@ -228,6 +229,17 @@ class Log:
         if self.progress is not None:
             self.progress.main.total = self.steps
             self.progress.move(step, status)
+
+    @property
+    def pace_known(self) -> bool:
+        """Whether enough steps have been measured to tell how long the rest takes."""
+        return self.progress is not None and self.progress.main.pace.known
+
+    def tell_time(self) -> None:
+        """Say how long the training takes on this machine."""
+        if (bar := self.progress) is not None:
+            words = f"{self.steps:,} steps: about {duration(bar.left)} on this machine"
+            self.say(plan_line("time", f"{words} ({duration(bar.main.pace.each)} for a step)"))
 
     def say(self, words: str) -> None:
         """Print a line to the terminal, which may have been closed."""

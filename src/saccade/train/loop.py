@@ -11,7 +11,7 @@ from torch import nn
 
 from saccade.models.modules import device_of
 from saccade.processes import ALONE, Team, whole
-from saccade.task import Batch
+from saccade.task import Batch, Job
 from saccade.train.optim import Ema, cosine
 
 TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -135,6 +135,18 @@ class Learner(Protocol):
     def module(self) -> nn.Module: ...
 
     def loss(self, batch: Batch) -> Batch: ...
+
+
+@dataclass
+class JobLearner:
+    """A job's loss on the module that trains."""
+
+    job: Job
+    module: nn.Module
+    state: TrainState
+
+    def loss(self, batch: Batch) -> Batch:
+        return self.job.loss(self.module, batch, self.state.done)
 
 
 def half(device: torch.device, precision: str) -> AbstractContextManager[object]:

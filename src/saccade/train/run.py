@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import cast
@@ -24,26 +23,13 @@ from saccade.signals import listening
 from saccade.task import Batch, Job, Task
 from saccade.train import checkpoint
 from saccade.train.log import Log, StoppableLog, Trackers, UnreadableExamples
-from saccade.train.loop import Plan, TimeBudget, TrainState, fit
+from saccade.train.loop import JobLearner, Plan, TimeBudget, TrainState, fit
 from saccade.train.optim import Ema, adamw
 from saccade.train.selection import Selection
 from saccade.weights.layouts.rules import state as tensors_of
-from saccade.wording import duration, plan_line
 
 REPORT = 5.0
 """Seconds that the report takes, about."""
-
-
-@dataclass
-class _Learner:
-    """A job's loss on the module that trains."""
-
-    job: Job
-    module: nn.Module
-    state: TrainState
-
-    def loss(self, batch: Batch) -> Batch:
-        return self.job.loss(self.module, batch, self.state.done)
 
 
 class Run:
@@ -97,7 +83,7 @@ class Run:
         learning = torch.compile(learning) if recipe.compile else learning  # type: ignore[assignment]
         optimizer = adamw(module, optim.lr, optim.decay, optim.beta2, optim.layer_decay)
         self.state = TrainState(module, optimizer, ema, steps=steps)
-        self.learner = _Learner(job, learning, self.state)
+        self.learner = JobLearner(job, learning, self.state)
         scored = tuple(f"val_{name}" for name in task.metrics)
         self.log = Log(folder, steps, quiet, team.leads, scored)
         self.unreadable = job.unreadable = UnreadableExamples(
@@ -144,7 +130,10 @@ class Run:
         if self.first is None and math.isfinite(logged["loss"]):
             self.first = logged["loss"]
         self.log.step(state.step, logged, f"{rate} {unit}/s")
-        self._tell_time()
+        if not self._timed and self.log.pace_known:
+            self._timed = True
+            if not self.time_budget.seconds:
+                self.log.tell_time()
         if state.step % max(1, self.every // 20) == 0:
             self.log.event("step", state.step, **logged, **{f"{unit}_per_second": rate})
         self.stopped = self.team.any(self.stopped)
@@ -210,17 +199,6 @@ class Run:
         budget = self.time_budget
         return budget.seconds - budget.spent - (time.monotonic() - self._clock) + REPORT
 
-    def _tell_time(self) -> None:
-        """Say once, when steps have been measured, how long the training takes on this machine."""
-        bar = self.log.progress
-        if self._timed or bar is None or not bar.main.pace.known:
-            return
-        self._timed = True
-        if not self.time_budget.seconds:
-            each = duration(bar.main.pace.each)
-            words = f"{self.state.steps:,} steps: about {duration(bar.left)} on this machine"
-            self.log.say(plan_line("time", f"{words} ({each} for a step)"))
-
     def _epochs(self, step: int) -> int | float:
         """Return how many epochs a step is; one that ends early counts as a whole one."""
         if self.every == self.per_epoch:
@@ -266,7 +244,7 @@ class Run:
 
     def _returned(self) -> bool:
         """Go back if a number of the state is not finite: such a state is neither evaluated nor saved."""
-        bad = checkpoint.unsound(self._groups())
+        bad = checkpoint.unsound(checkpoint.tensor_groups(self.state))
         if bad:
             self._return(f"{bad} was not finite")
         return bool(bad)
@@ -281,17 +259,9 @@ class Run:
         if not self._returned():
             self.save()
 
-    def _groups(self) -> dict[str, dict[str, torch.Tensor]]:
-        state = self.state
-        optimizer = checkpoint.optimizer_tensors(state.optimizer, state.module)
-        groups = {"module": tensors_of(state.module), "optimizer": optimizer}
-        if state.ema is not None:
-            groups["ema"] = tensors_of(state.ema.module)
-        return {name: {key: whole(tensor) for key, tensor in group.items()} for name, group in groups.items()}
-
     def save(self) -> None:
         """Write a checkpoint."""
-        state, team, groups = self.state, self.team, self._groups()
+        state, team, groups = self.state, self.team, checkpoint.tensor_groups(self.state)
         failed = self.unreadable.numbers["train"] = set().union(
             *team.all_gather(self.unreadable.numbers["train"])
         )
