@@ -91,9 +91,12 @@ def describe_start(module: Vision, preprocess: Preprocess) -> str:
     return json.dumps({"model": to_json(config_of(module)), "preprocess": preprocess.to_json()}, indent=1)
 
 
-def rebuild(run: Path | None) -> tuple[Vision, Preprocess, str] | None:
-    """Return the untrained module of a run that a checkpoint fills; None if the start weights are needed."""
-    found = read_start(run)
+def rebuild(model: str, run: Path | None) -> tuple[Vision, Preprocess, str] | None:
+    """Return the untrained module of a run that a checkpoint fills; None if the start weights are needed.
+
+    A name has no weights that could be missing: it is built as at the start.
+    """
+    found = None if is_name(model) else read_start(run)
     if found is None:
         return None
     from saccade.tokens.kinds import KINDS

@@ -84,7 +84,7 @@ class Classify(Task):
         assert isinstance(recipe, self.recipe)
         splits = splits if recipe.keep == 1 else as_known(splits, recipe.model)
         labels = list(splits.train.classes)
-        module, preprocess, summary = rebuild(resume) or prepare(recipe, labels)
+        module, preprocess, summary = rebuild(recipe.model, resume) or prepare(recipe, labels)
         described = describe_start(module, preprocess)
         if recipe.keep < 1:
             module = prune(prunable(module), recipe.keep, recipe.places or None)
