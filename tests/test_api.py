@@ -250,22 +250,19 @@ def test_a_model_says_what_it_is():
     assert repr(small()) == "Model(ViT, 24,037 parameters, 5 classes)"
 
 
-def test_training_returns_the_model_and_can_be_called_again(tmp_path):
+def test_training_returns_the_model_and_can_be_called_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     tree(tmp_path / "pictures", {"cat": 8, "dog": 8})
-    for i in range(2):
-        model = saccade.train(
-            tmp_path / "pictures",
-            model="vit_xs4_12",
-            out=tmp_path / "run",
-            quiet=True,
-            budget__epochs=1,
-            budget__batch=4,
-            augment__crop=(0.5, 1.0),
-            workers=0,
-        )
+    settings = {"budget__epochs": 1, "budget__batch": 4, "augment__crop": (0.5, 1.0), "workers": 0}
+    for name in ("run", "runs/pictures-vit_xs4_12", "runs/pictures-vit_xs4_12-2"):
+        out = tmp_path / "run" if name == "run" else None
+        model = saccade.train(tmp_path / "pictures", model="vit_xs4_12", out=out, quiet=True, **settings)
         assert model.labels == ["cat", "dog"]
-        assert model.folder == tmp_path / ("run" if i == 0 else "run-2")
+        assert model.folder.resolve() == tmp_path / name
         assert (model.folder / "report.html").is_file()
+    assert model.evaluate().count == 4  # what its run held out
+    with pytest.raises(UsageError, match="run holds a run already; nothing was written"):
+        saccade.train(tmp_path / "pictures", out=tmp_path / "run")
     with pytest.raises(UsageError, match="Recipe has no field 'colour'"):
         saccade.train(tmp_path / "pictures", colour=3)
 
@@ -385,7 +382,7 @@ def test_evaluate_gives_the_scores_of_the_command(trained):
 
     model, data = trained
     found = model.evaluate(data, split="train")
-    assert (found.split, found.count) == ("train", 16)
+    assert (found.split, found.count) == ("train", 12)  # without what the run held out
     told = json.loads(run("evaluate", model.folder, data, "--split", "train", "--json").out)
     assert found.details["scores"] == told["scores"]
     with pytest.raises(UsageError, match="has no split 'tset'"):

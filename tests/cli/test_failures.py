@@ -39,6 +39,7 @@ def mine(home, tmp_path, monkeypatch) -> Path:
     described = json.loads((folder / "run/data.json").read_text())
     described["source"] = str(folder / "pictures")
     (folder / "run/data.json").write_text(json.dumps(described))
+    (folder / "run/report.html").unlink()  # it is not finished
     (tmp_path / "runs").mkdir()
     monkeypatch.chdir(folder)
     return folder
@@ -381,10 +382,6 @@ def cut_checkpoints(mine):
         path.write_text("{")
 
 
-def no_weights_to_begin_from(mine):
-    shutil.rmtree(mine / "model")
-
-
 def a_forged_state(mine):
     """Whole by its hashes, but of another version."""
     from saccade.train.checkpoint import digest
@@ -408,7 +405,6 @@ RUNS = {
     data_of_another_kind: "data.json",
     no_checkpoint: "has no complete checkpoint to resume from; start a new run",
     cut_checkpoints: "has no complete checkpoint to resume from; start a new run",
-    no_weights_to_begin_from: "no model found at",
     a_forged_state: "state.json",
 }
 

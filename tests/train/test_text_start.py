@@ -1,6 +1,7 @@
 """`saccade train` on a text from a GPT-2 or BERT that Hugging Face's library has written."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -8,8 +9,8 @@ import transformers as hf
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import saccade
-from saccade.api.train import start_run
-from saccade.errors import UsageError
+from saccade.api.train import resume_run, start_run
+from saccade.errors import StoppedError, UsageError
 from saccade.tasks.language import evaluate
 from saccade.tasks.language.recipe import default_recipe as for_text
 from saccade.text.tokenizer_files import Pieces
@@ -95,3 +96,20 @@ def test_what_is_told_says_what_is_new_and_how_it_goes_on(place, tmp_path, capsy
 def test_a_name_that_is_none_is_answered_with_those_near_it(place, tmp_path):
     with pytest.raises(UsageError, match="no text model is named 'bert_min'; did you mean 'bert_mini'"):
         start_run(str(place / "book.txt"), "bert_min", tmp_path / "run", QUICK, quiet=True)
+
+
+@pytest.mark.parametrize("model", ["body", "gpt2"])
+def test_a_text_run_resumes_to_the_same_bytes_without_the_weights_it_started_from(place, model, tmp_path):
+    whole = begin(place, model, tmp_path / "whole")
+    whole.go()
+    shutil.copytree(place / model, tmp_path / "start")
+    run = start_run(str(place / "book.txt"), str(tmp_path / "start"), tmp_path / "run", QUICK, quiet=True)
+    run.stopped = True
+    with pytest.raises(StoppedError):
+        run.go()
+    folder = run.folder
+    del run
+    shutil.rmtree(tmp_path / "start")
+    resume_run(folder, quiet=True).go()
+    for name in ("model.safetensors", "model.json"):
+        assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -1,6 +1,7 @@
 """Train: start or resume a run of any task, a cross-validation or a linear probe."""
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -206,6 +207,8 @@ def train(
     run = start_run(str(data), named, None if out is None else Path(out), typed, quiet=quiet)
     run.go()
     start.finish(run)
+    if run.diverged:
+        warnings.warn(run.diverged, stacklevel=2)
     from saccade.api.load import load
 
     made = load(run.folder)

@@ -104,9 +104,6 @@ def start_model(
         kinds: The configs of the models that the task can train.
     """
     known = kept_vocabularies(resume)
-    if known is not None and (kept := read_start(resume)) is not None:
-        module = build(from_json(kept["model"], text_kinds()))
-        return TextFolder(module, known.target, known.source, task=recipe.task), ""
     torch.manual_seed(recipe.seed)
     if is_text(recipe.model):
         words = known or learn_it()
@@ -118,6 +115,9 @@ def start_model(
         module = build(_dropping(_learning(made), recipe.dropout))
         summary = f"{recipe.model} from scratch, with {len(words.target):,} {kind}"
         return TextFolder(module, words.target, words.source, task=recipe.task), summary
+    if known is not None and (kept := read_start(resume)) is not None:
+        module = build(from_json(kept["model"], text_kinds()))
+        return TextFolder(module, known.target, known.source, task=recipe.task), ""
     if not Path(recipe.model).exists() and "/" not in recipe.model:
         text_config(recipe.model)  # neither a name nor a path: refused with similar names
     found = load_text(locate(recipe.model))

@@ -110,9 +110,12 @@ def describe_start(start: Start) -> str:
     return json.dumps({"model": config, "preprocess": preprocess, "own_head": start.own_head}, indent=1)
 
 
-def rebuild(run: Path | None) -> Start | None:
-    """Return the untrained module of a run that a checkpoint fills; None if the start weights are needed."""
-    found = read_start(run)
+def rebuild(model: str, run: Path | None) -> Start | None:
+    """Return the untrained module of a run that a checkpoint fills; None if the start weights are needed.
+
+    A name has no weights that could be missing: it is built as at the start.
+    """
+    found = None if is_name(model) else read_start(run)
     if run is None or found is None:
         return None
     from saccade.tokens.kinds import KINDS

@@ -88,7 +88,7 @@ class Classify(Task):
         assert isinstance(recipe, self.recipe)
         splits = splits if recipe.keep == 1 else as_known(splits, recipe.model)
         labels = list(splits.train.classes)
-        begun = rebuild(resume) or prepare(recipe, labels)
+        begun = rebuild(recipe.model, resume) or prepare(recipe, labels)
         module, preprocess, summary, lineage, own_head = begun
         if resume is not None and lineage:
             from saccade.weights.lineage import recorded
