@@ -125,7 +125,7 @@ def _background(photograph: "np.ndarray", split: str, draws: "np.random.Generato
     x, y = int(draws.integers(low, high - side + 1)), int(draws.integers(height - side + 1))
     cut = Image.fromarray(photograph[y : y + side, x : x + side])
     pixels = np.asarray(cut.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) // 2
-    pixels = np.rot90(pixels, draws.integers(4))
+    pixels = np.rot90(pixels, int(draws.integers(4)))
     return (pixels[:, ::-1] if draws.integers(2) else pixels).copy()
 
 
