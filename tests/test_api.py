@@ -1,5 +1,7 @@
 import io
 import json
+import math
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -431,3 +433,59 @@ def test_prune_gives_a_model_with_fewer_patches(trained, tmp_path):
     )
     with pytest.raises(UsageError, match="no target was given"):
         model.prune(data)
+
+
+def test_a_tensor_is_an_image_or_several(folder, tmp_path):
+    model = saccade.load(folder)
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 48, 3), dtype=np.uint8)
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)
+    wanted = model.predict(pixels)
+    assert model.predict(tensor) == model.predict(tensor / 255) == wanted
+    assert (
+        model.predict(torch.stack([tensor, tensor]))
+        == model.predict([tensor, pixels])
+        == model.predict([pixels] * 2)
+    )
+    assert np.array_equal(model.explain(tensor).grid, model.explain(pixels).grid)
+    assert np.array_equal(model.embed(tensor[None]), model.embed([pixels]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "change", "told"),
+    [
+        ((40, 48), 0, r"float32 of shape \(40, 48\); expected \(3, H, W\) or \(b, 3, H, W\)"),
+        ((40, 48, 3), 0, r"of shape \(40, 48, 3\); .* permute it first"),
+        ((3, 40, 48), -0.5, r"values from -0.5 to 0.5; .* if it is normalised already, call model.module"),
+        ((3, 40, 48), 254, r"expected uint8 from 0 to 255 or float from 0 to 1"),
+    ],
+)
+def test_a_tensor_that_is_no_image_is_refused_in_words(shape, change, told, folder):
+    tensor = torch.linspace(0, 1, math.prod(shape)).reshape(shape) + change
+    with pytest.raises(UsageError, match=told):
+        saccade.load(folder).predict(tensor)
+
+
+def test_a_folder_gives_an_answer_for_each_of_its_images(folder, photo, tmp_path):
+    model = saccade.load(folder)
+    (tmp_path / "album" / "more").mkdir(parents=True)
+    for name in ("b.png", "more/a.png"):
+        shutil.copy(photo, tmp_path / "album" / name)
+    assert (
+        model.predict(tmp_path / "album")
+        == model.predict(str(tmp_path / "album"))
+        == model.predict([photo] * 2)
+    )
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(DataError, match="contains no images"):
+        model.predict(tmp_path / "bare")
+
+
+def test_training_takes_the_options_of_the_command(tmp_path):
+    data = tree(tmp_path / "data", {"a": 6, "b": 6})
+    given = {"epochs": 1, "batch": 4, "lr": 0.01, "seed": 3, "device": "cpu", "image": 16}
+    made = saccade.train(data, model="vit_xs8_16", out=tmp_path / "run", quiet=True, workers=0, **given)
+    kept = json.loads((made.folder / "recipe.json").read_text())
+    assert (kept["budget"]["epochs"], kept["budget"]["batch"], kept["optim"]["lr"]) == (1, 4, 0.01)
+    assert (kept["seed"], kept["device"], kept["image"]) == (3, "cpu", 16)
+    with pytest.raises(UsageError, match="contradict each other"):
+        saccade.train(data, epochs=3, budget__epochs=5)

@@ -157,7 +157,7 @@ def is_url(word: str) -> bool:
 
 
 def why_no_model(word: str) -> str:
-    """Return why a word that is no path cannot be a model, and what to do; "" if nothing better is known."""
+    """Return why a word that is not a path cannot be a model, and what to do; "" if unknown."""
     if is_url(word):
         page = re.fullmatch(r"https?:/{1,2}(?:www\.)?huggingface\.co/([\w.-]+/[\w.-]+)(?:/.*)?", word)
         advice = f"give its hub id, {page[1]}" if page else "download the file and give its path"
@@ -166,7 +166,9 @@ def why_no_model(word: str) -> str:
         return f"{word!r} is the name of an image; the model comes first, the images after it"
     name = architecture(word)
     if not name and _OTHERS.fullmatch(word.lower()):
-        return f"{word!r} is no architecture of saccade; `saccade models` lists them; expected {MODEL_WANTED}"
+        return (
+            f"{word!r} is not an architecture of saccade (`saccade models` lists them); give {MODEL_WANTED}"
+        )
     if not name:
         return ""
     lists = "`saccade models --pretrained` lists published weights"

@@ -82,7 +82,7 @@ MISTAKES = [
     ("train photos --model vit_tiny_patch16_224", 4, "saccade calls this architecture vit_ti16"),
     ("train photos --model ViT-B/16", 4, "saccade calls this architecture vit_b16"),
     ("train photos --model deit_small", 4, "saccade calls this architecture deit_s16"),
-    ("train photos --model swin_tiny", 4, "is no architecture of saccade; `saccade models` lists them"),
+    ("train photos --model swin_tiny", 4, "is not an architecture of saccade (`saccade models` lists them)"),
     ("models vit_tiny_patch16_224", 2, "did you mean 'vit_ti16'?"),
     ("predict google/vit-bsae-patch16-224 cat.png", 4, "did you mean 'google/vit-base-patch16-224'?"),
     ("predict vit_ti16 cat.png", 4, ARCHITECTURE),

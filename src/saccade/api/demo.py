@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SIDE = 96
-SIZES = (0.4, 0.6)
+SIZES = (0.45, 0.65)
 """Height of a digit, as a share of the image's."""
 STRETCH, TURN = (0.85, 1.2), 10
 """Of its width, and by how many degrees it is turned at most."""
@@ -20,7 +20,7 @@ EDGE = 3
 SEEN = 0.72
 """The share of each photograph, from the left, that training and validation images are cut from; test images
 come from the rest."""
-MOST = {"train": 4, "val": 1, "test": 1}
+MOST = {"train": 3, "val": 1, "test": 1}
 """Digits of a kind in an image: several teach more than one, and one is enough to be recognised."""
 UNSEEN = 60
 """Test images to explain."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from io import StringIO, TextIOBase
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -18,15 +18,25 @@ from saccade.cli.arguments import examples
 from saccade.cli.output import say
 from saccade.wording import duration
 
-MODEL = "conv_vit_xs16_96"
-RECIPE = (
-    "augment.flip=0",  # a mirrored 2 is not a 2
-    "augment.crop=0.8,1.0",
-    "augment.policy=none",
-    "mix.mixup=0",
-    "mix.cutmix=0",
-    "droppath=0",
-)
+RECIPE = """\
+# A small ViT with convolutions before its 36 tokens, from scratch: saccade train DATA --recipe FILE
+model = "conv_vit_xs16_96"
+seed = {seed}
+droppath = 0
+
+[budget]
+epochs = {epochs}
+batch = 16
+
+[augment]
+flip = 0  # a mirrored 2 is not a 2
+crop = [0.6, 1.0]
+policy = "none"
+
+[mix]
+mixup = 0
+cutmix = 0
+"""
 KEEP = 0.7
 OWN = (
     "saccade check photos",
@@ -34,6 +44,10 @@ OWN = (
     "saccade explain runs/photos photos/cat/1.jpg --html why.html",
 )
 """Three next commands."""
+
+
+if TYPE_CHECKING:
+    from saccade.api.demo import WildDigits
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,7 @@ def demo(
     """Train, explain, prune and export a small ViT on digits in photographs."""
     from saccade.api.demo import write_digits
     from saccade.errors import check_number
-    from saccade.files.atomic import new_folder
+    from saccade.files.atomic import new_folder, write_text
 
     check_number("epochs", epochs, 1, 10_000)
     check_number("images", images, 100, 100_000)
@@ -103,7 +117,8 @@ def demo(
     say(f"Digits in the wild: handwritten digits on photographs, in {folder}")
     made = write_digits(folder, images, seed)
     say("   a class folder for each digit, a mask for each test image that shows where the digit is")
-    for number, step in enumerate(_steps(folder, made.images, made.unseen, made.masks, epochs, seed), 1):
+    write_text(folder / "recipe.toml", RECIPE.format(seed=seed, epochs=epochs))
+    for number, step in enumerate(_steps(folder, made), 1):
         say(f"\n{number}. {step.title}\n   $ {step.command}")
         say(f"   {_run(step, folder / 'demo.log')}")
     say(f"\nDone in {duration(time.monotonic() - start)}. Everything is in {folder}:")
@@ -119,47 +134,44 @@ def demo(
     typer.echo(folder)
 
 
-def _steps(folder: Path, images: Path, unseen: Path, masks: Path, epochs: int, seed: int) -> list[Step]:
-    model, pruned, graph = str(folder / "model"), str(folder / "pruned"), str(folder / "onnx")
-    first = min(unseen.rglob("*.png"))
-    settings = [
-        word for text in (f"budget.epochs={epochs}", f"seed={seed}", *RECIPE) for word in ("--set", text)
-    ]
+def _steps(folder: Path, made: "WildDigits") -> list[Step]:
+    recipe, model, pruned, graph = (str(folder / name) for name in ("recipe.toml", "model", "pruned", "onnx"))
+    images, unseen = str(made.images), str(made.unseen)
     return [
-        Step("Look for mistakes in the dataset", ["check", str(images)], _last),
+        Step("Look for mistakes in the dataset", ["check", images], _last),
         Step(
             "Train a small ViT from scratch",
-            ["train", str(images), "--model", MODEL, "--out", model, *settings],
+            ["train", images, "--recipe", recipe, "--out", model],
             _line("accuracy "),
         ),
         Step(
             "Score it on digits and photographs that it has not seen",
-            ["evaluate", model, str(images), "--split", "test"],
+            ["evaluate", model, images, "--split", "test"],
             _line("accuracy "),
         ),
         Step(
             "Does its explanation find the digit, and is it faithful?",
-            ["explain", model, str(unseen), "--masks", str(masks)],
+            ["explain", model, unseen, "--masks", str(made.masks)],
             _last,
         ),
         Step(
             "Explain one answer, on a page to click through",
-            ["explain", model, str(first), "--html", str(folder / "why.html")],
+            ["explain", model, str(min(made.unseen.rglob("*.png"))), "--html", str(folder / "why.html")],
             _line("better than random", "cannot be judged", "uninformative"),
         ),
         Step(
             "Make it faster: merge similar patches, without training",
-            ["prune", model, str(images), "--how", "merge", "--keep", str(KEEP), "--out", pruned],
+            ["prune", model, images, "--how", "merge", "--keep", str(KEEP), "--out", pruned],
             _pruned,
         ),
         Step(
             "Export it as an ONNX graph, checked against the model",
-            ["export", pruned, graph, "--to", "onnx", "--data", str(images)],
+            ["export", pruned, graph, "--to", "onnx", "--data", images],
             _line("top-1 agreement"),
         ),
         Step(
             "Predict with the graph, which needs no PyTorch",
-            ["predict", graph, str(unseen), "--top", "1"],
+            ["predict", graph, unseen, "--top", "1"],
             _correct,
         ),
     ]
