@@ -104,7 +104,7 @@ def demo(
     images: Annotated[int, typer.Option(help="Training images to make.")] = 4000,
     seed: Annotated[int, typer.Option(help="Of the dataset and of the training.")] = 0,
 ) -> None:
-    """Train, explain, prune and export a small ViT on digits in photographs."""
+    """Try the whole workflow on digits in photographs."""
     from saccade.api.demo import write_digits
     from saccade.errors import check_number
     from saccade.files.atomic import new_folder, write_text
