@@ -36,6 +36,7 @@ LINES = {
     "translate": "translate transformer hello",
     "complete": "complete gpt the --tokens 3",
     "fill": "fill bert [MASK]",
+    "runs": "runs .",
     "models": "models vit_b16",
     "convert": "convert timm/pytorch_model.bin --out out",
     "pull": "pull us/pets",
