@@ -9,9 +9,10 @@ import pytest
 from commands import CODES, prepare, run
 from hub import Hub
 
+from saccade.weights.pretrained import PRETRAINED, SMALL
+
 ROOT = Path(__file__).parents[1]
 READMES = ("README.md", "README.zh-CN.md")
-HUB_ID = "facebook/deit-tiny-patch16-224"
 
 
 def blocks(name: str, language: str) -> list[str]:
@@ -56,24 +57,23 @@ def test_every_make_target_exists():
 
 def test_every_command_works(place):
     lines = [line for line in commands("README.md") if line.startswith("saccade ")]
-    files = {path.name: path.read_bytes() for path in (place / "repository").iterdir()}
-    with Hub({HUB_ID: files}) as hub:
+    theirs = {path.name: path.read_bytes() for path in (place / "theirs").iterdir()}
+    with Hub({PRETRAINED[SMALL].hub: theirs}) as hub:
         done = run(lines, place, hub)
     assert [shlex.split(line) for line, _ in done] == [shlex.split(line) for line in lines]
     assert not [(line, code) for line, code in done if code not in CODES.get(line.split()[1], {0})]
-    assert (place / "vit-hf" / "config.json").is_file()
+    assert (place / "why.html").is_file()
 
 
 def test_every_piece_of_python_works(place, tmp_path, monkeypatch):
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "demo").symlink_to(place / "runs" / "demo")
-    (tmp_path / "pets").symlink_to(place / "pets")
+    for name in ("pets", "cat.jpg"):
+        (tmp_path / name).symlink_to(place / name)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for block in blocks("README.md", "python"):  # the other one has the same code
+    for block in (*blocks("README.md", "python"), *blocks("docs/models.md", "python")):
         if not quoted(block):
             exec(block, names)
-    assert (tmp_path / "runs" / "copy" / "model.json").is_file()
+    assert (tmp_path / "runs" / "mine" / "model.json").is_file()
 
 
 @pytest.mark.parametrize("name", READMES)
