@@ -37,12 +37,12 @@ def photograph(page: Path, name: str) -> None:
 
 
 def save(path: Path, name: str) -> None:
-    """Write an image as a small PNG."""
+    """Write an image as a small JPEG."""
     OUT.mkdir(exist_ok=True)
     with Image.open(path) as image:
         height = round(image.height * WIDTH / image.width)
         small = image.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
-        small.quantize(128).save(OUT / name, optimize=True)
+        small.save(OUT / name, quality=88, optimize=True)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -54,22 +54,22 @@ def main(words: Sequence[str] | None = None) -> None:
     given = parser.parse_args(words)
     import sklearn.datasets
 
-    flower = Path(sklearn.datasets.__file__).parent / "images" / "flower.jpg"
+    photo = Path(sklearn.datasets.__file__).parent / "images" / "china.jpg"
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        saccade("explain", given.model, flower, "--out", folder / "why")
-        save(next((folder / "why").glob("*.png")), "hero.png")
+        saccade("explain", given.model, photo, "--out", folder / "why")
+        save(next((folder / "why").glob("*.png")), "hero.jpg")
         run = given.demo / "model"
-        photograph(run / "report.html", "report.png")
-        photograph(given.demo / "why.html", "explain.png")
+        photograph(run / "report.html", "report.jpg")
+        photograph(given.demo / "why.html", "explain.jpg")
         shutil.copytree(given.demo / "digits" / "test", folder / "digits")
         for path in sorted((folder / "digits").rglob("*.png"))[::90]:  # mistakes to find
             label = str((int(path.parent.name) + 1) % 10)
             shutil.copy(path, path.parents[1] / label / f"copy-{path.name}")
         saccade("check", folder / "digits", "--html", folder / "check.html", codes=(1,))
-        photograph(folder / "check.html", "check.png")
+        photograph(folder / "check.html", "check.jpg")
         saccade("embed", run, folder / "digits", "--out", folder / "map")
-        photograph(next((folder / "map").glob("*.html")), "map.png")
+        photograph(next((folder / "map").glob("*.html")), "map.jpg")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ from saccade.explain.page.attention_data import pack_attention
 from saccade.explain.page.content import CNN, OTHERS, SLOW, PageMap, page_content, page_methods
 from saccade.explain.page.page import LINKS, render_page
 from saccade.explain.replay import moments
-from saccade.explain.write import draw_explanation
+from saccade.explain.write import COLUMNS, caption, draw_explanation
 from saccade.vision.model import Prediction
 
 VOID = {"img", "meta", "input", "line", "polyline"}
@@ -437,3 +438,13 @@ def test_the_png_has_the_image_beside_the_map(size, label):
 def test_what_deleting_does_is_said_with_what_chance_does(effect, said):
     assert effect_words(Effect(*effect), "blur", "cat") == f"{said}random parts: 90%."
     assert effect_words(Effect(*effect), "drop", "cat").startswith("Dropping the hottest")
+
+
+def test_the_caption_of_the_png_is_broken_into_lines_that_fit():
+    told = SimpleNamespace(
+        words="Better than random: " + "0 of 40 maps " * 20, heatmap=SimpleNamespace(method="x")
+    )
+    lines = caption(told).split("\n")
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= COLUMNS
+    assert " ".join(lines).split() == told.words.split()

@@ -94,12 +94,18 @@ class ExplanationWriter:
         return stem
 
 
+def caption(explanation: "Explanation") -> str:
+    """Return the verdict in words, in lines that fit below the images."""
+    words = drawable(explanation.words or "The map was not tested.", explanation.heatmap.method, 1000)
+    return fill(words, COLUMNS, break_long_words=False)
+
+
 def draw_explanation(explanation: "Explanation") -> bytes:
     """Return a PNG: the image, the map over it, a colour bar, and the verdict in words."""
     from saccade.explain.explanation import method_title
 
     heatmap = explanation.heatmap
-    words = fill(explanation.words or "The map was not tested.", COLUMNS, break_long_words=False)
+    words = caption(explanation)
     answer = f", confidence {heatmap.answer}" if heatmap.value is None else f": {heatmap.answer}"
     width, height = heatmap.picture.size
     tall = min(max(0.44 * WIDTH * height / width, 1.2), 6.0) + 0.85 + 0.2 * words.count("\n")
@@ -120,7 +126,7 @@ def draw_explanation(explanation: "Explanation") -> bytes:
             axes.set_title(title, fontsize=9.5)
             axes.set_axis_off()
         _colour_bar(figure, right, heatmap.signed)
-        figure.supxlabel(drawable(words, explanation.heatmap.method, 1000), fontsize=9, x=0.02, ha="left")
+        figure.supxlabel(words, fontsize=9, x=0.02, ha="left")
 
     return render_figure(draw, WIDTH, tall, LIGHT)
 
