@@ -48,7 +48,7 @@ def work(name: str, batch: int, seconds: float) -> None:
     done, start = -3, perf_counter()
     while perf_counter() - start < seconds:
         optimizer.zero_grad()
-        F.cross_entropy(module(image), label).backward()
+        F.cross_entropy(module(image), label).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         done += 1
         if done == 0:  # the first steps are slower
