@@ -268,6 +268,7 @@ def test_too_many_pictures_that_cannot_be_read(mine, spoil, workers):
     otherwise = "4 of 9 images cannot be read (limit 1%); run `saccade check` to see which, or raise `bad`"
     fails(mine, 3, told.get(spoil, otherwise), "data", "--model", "model", *words)
     told = "images cannot be read (limit 1%). Run `saccade check`"
+    words[1] = "../runs/y"
     fails(mine, 3, told, "data", "--model", "model", *words, "--set", "probe_first=false")
 
 

@@ -178,8 +178,11 @@ def test_a_run_resumes_from_any_folder_without_its_start_weights(place):
     assert recipe["model"].startswith("/")
     first = sorted((whole / "checkpoints").iterdir())[0]
     again = shutil.copytree(whole, place / "runs/again")
-    for name in ("report.html", "evaluation.json", "model.safetensors", "model.json", "results.csv"):
+    for name in ("report.html", "evaluation.json", "model.safetensors", "model.json"):
         (again / name).unlink()
+    rows = (whole / "results.csv").read_text().splitlines(keepends=True)
+    early = [row for row in rows[1:] if int(row.split(",")[1]) <= int(first.name[5:])]
+    (again / "results.csv").write_text("".join([rows[0], *early]))
     (again / "events.jsonl").write_text("")
     for step in sorted((again / "checkpoints").iterdir())[1:]:
         shutil.rmtree(step)

@@ -209,7 +209,7 @@ def test_it_is_checked_and_learnt_from_at_the_command_line(hub, tmp_path, monkey
     ]
     done = run("train", f"hf:{REPO}", *words)
     assert done.code == 0, done.err
-    assert done.out.strip() == "runs/pets"
-    described = json.loads((tmp_path / "runs/pets/data.json").read_text())
+    assert done.out.strip() == "runs/pets-vit_xs2_8"
+    described = json.loads((tmp_path / "runs/pets-vit_xs2_8/data.json").read_text())
     assert described["source"] == f"hf:{REPO}"
     assert described["classes"] == ["cat", "dog"]

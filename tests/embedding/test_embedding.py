@@ -33,6 +33,8 @@ class Quiet:
 
     def move(self, step: int, status: str) -> None: ...
 
+    def event(self, kind: str, step: int, **numbers: object) -> None: ...
+
 
 def vectors(n: int = 200, e: int = 24, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, e)).astype(np.float32)

@@ -113,7 +113,7 @@ def test_what_cannot_be_asked_is_told(tmp_path, model):
             ("embed", path, "--index", "faiss", "--set", "x=1"),
             "--index, --set work for image models only",
         ),
-        (("embed", model), "no DATA was given"),
+        (("embed", model), "does not record the data that it was trained on, as run folders do; give DATA"),
     ):
         done = run(*words_)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), words_

@@ -83,7 +83,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-TRAIN = ("train", "photos", "--set", "workers=0")
+TRAIN = ("train", "photos", "--out", "runs/photos", "--set", "workers=0")
 BRIEF = ("--set", "budget.epochs=1")
 
 
@@ -154,7 +154,7 @@ def test_scratch_asks_nobody(hub, place):
     done = run(*TRAIN, *BRIEF, "--scratch")
     assert done.code == 0, done.err
     assert "from scratch" in done.err
-    assert "pretrained" not in done.err
+    assert SMALL not in done.err
     assert not hub.requests
     model = saccade.train(
         place / "photos", scratch=True, out=place / "run", quiet=True, workers=0, budget__epochs=1
@@ -167,7 +167,7 @@ def test_scratch_asks_nobody(hub, place):
 def test_small_images_start_from_scratch_without_a_word(hub, place, monkeypatch):
     monkeypatch.setattr(backbone, "SMALLEST", 48)
     done = run(*TRAIN, *BRIEF)
-    assert (done.code, "pretrained" in done.err) == (0, False)
+    assert (done.code, SMALL in done.err) == (0, False)
     assert not hub.requests
 
 
@@ -211,7 +211,7 @@ def test_weights_in_the_cache_need_no_hub(hub, place, monkeypatch):
 
 
 def test_a_probe_without_a_model_takes_the_same_weights(hub, place):
-    done = run("train", "photos", "--probe", "--set", "workers=0")
+    done = run("train", "photos", "--probe", "--out", "runs/photos", "--set", "workers=0")
     assert done.code == 0, done.err
     assert f"{SMALL} (Apache-2.0" in done.err
     assert [row["hub"] for row in saccade.load(place / "runs/photos").lineage] == [HUB]
@@ -286,7 +286,7 @@ def test_folds_start_from_the_weights_too(hub, place):
 
 
 def test_an_unknown_file_still_says_what_a_model_may_be(hub):
-    with pytest.raises(ModelError, match=r"no model found at 'nothing.here'; expected a model folder"):
+    with pytest.raises(ModelError, match=r"no model found at 'nothing.here'; expected a run folder"):
         locate("nothing.here")
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from difflib import get_close_matches
 
 from saccade.errors import UsageError, did_you_mean
 from saccade.models.hybrid import HybridConfig
@@ -119,7 +120,7 @@ def config(name: str, classes: int = 1000) -> Config:
 
 
 def _unknown(name: str) -> UsageError:
-    known = architecture(name)
+    known = next(iter(get_close_matches(name, EXAMPLES, 1, 0.93)), "") or architecture(name)
     hint = f"; did you mean {known!r}?" if known not in ("", name) else did_you_mean(name, EXAMPLES, most=3)
     return UsageError(
         f"no model is named {name!r}{hint} (names look like vit_b16 or vit_b16_384; see `saccade models`)"

@@ -120,7 +120,8 @@ def locate(word: str | Path) -> Path:
 
     if (folder := find_pretrained(text)) is not None:
         return folder
-    if words := why_no_model(printable(text)):
+    named = "." in text and suggest_pretrained(text)  # vit_ti16.augre is no architecture
+    if not named and (words := why_no_model(printable(text))):
         raise ModelError(words + _near(path))
     prefixed = text.startswith(("hf:", "hf-hub:", "hf_hub:"))
     if not prefixed and (

@@ -21,7 +21,6 @@ from saccade.tasks.classify.task import Classify
 from saccade.train.log import Log, StoppableLog
 from saccade.train.selection import Selection
 from saccade.train.start import check_out, new_run_folder, write_results
-from saccade.train.summary import closing
 from saccade.values import one_of, validate, within
 from saccade.vision.backbone import is_name, prepare_frozen, usual_weights
 from saccade.vision.batches import check_unreadable
@@ -245,6 +244,8 @@ def finish(job: ProbeJob, folder: Path, held: Features, log: Log) -> None:
     p = answer_by_head(job.module, held.vectors).softmax(-1).double().numpy()
     found = evaluate_answers(images, p, images.labels[held.places], held.places, split="held-out")
     write_results(folder, task, job, found)
+    from saccade.train.summary import closing
+
     for line in closing(
         task, folder, found, log.seconds, filter(None, [task.doubt(found)]), job.sample_input()
     ):
