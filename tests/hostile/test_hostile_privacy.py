@@ -122,6 +122,7 @@ def watched(line: str, work: Path, room: Path, address: str = "") -> None:
     for place in (home, cache, temporary):
         place.mkdir()
     gone = ("CI", "TF_BUILD", "JENKINS_URL", "MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "HF_HOME", "HF_TOKEN")
+    gone += ("HF_HUB_OFFLINE",) if address else ()
     env = {name: value for name, value in os.environ.items() if name not in gone}
     env |= {"HOME": str(home), "XDG_CACHE_HOME": str(cache), "TMPDIR": str(temporary)}
     env |= {"PYTHONPATH": str(folder / ".hook"), "WATCHED": str(room / "watched"), "HF_ENDPOINT": address}
